@@ -27,7 +27,7 @@ from reports.analysis.measures import THROUGHPUT, select_once
 from reports.analysis.table import UNFAIR, is_true
 from reports.plots import style
 from reports.plots.style import BASELINES
-from reports.reading.columns import RUN_COLUMNS
+from reports.reading.columns import RUN_COLUMNS, list_metrics
 from reports.reading.text import format_setting, make_sort_key
 
 GREY = "#666666"
@@ -144,7 +144,7 @@ def lay_out_panels(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     groups = _add_central(list(runs.groupby(keys, dropna=False, sort=False)) if keys else [], keys)
     groups.sort(key=lambda group: [make_sort_key(value) for value in group[0]])
     others = ("label", "workers", "cell", "repeat", "central")
-    shown = [column for column in runs.columns if column in (*RUN_COLUMNS, *others)]
+    shown = [column for column in runs.columns if column in (*RUN_COLUMNS, *others, *list_metrics(runs))]
     panels = [(_format_title(keys, values), part[shown]) for values, part in groups or [((), runs)]]
     rows = math.ceil(len(panels) / 4)
     columns = len(grid.workers) if apart and by and len(grid.workers) <= 4 else math.ceil(len(panels) / rows)
