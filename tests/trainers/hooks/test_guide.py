@@ -1,4 +1,4 @@
-"""The script of docs/guide/torch-ddp.md runs as it stands, under torchrun."""
+"""The script of docs/guide/torch-ddp.md and the lines of the README run as they stand."""
 
 from __future__ import annotations
 
@@ -24,14 +24,38 @@ print("moved", float(model.module.weight.grad.abs().sum()) > 0)
 """
 
 
+BEFORE = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo", init_method="file://{}", rank=0, world_size=1)
+model = torch.nn.Linear(64, 64)
+"""
+AFTER = """
+model(torch.ones(8, 64)).square().mean().backward()
+print("compressed", float(model.module.weight.grad.abs().sum()) > 0)
+"""
+
+
 def read_script() -> str:
-    (script,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    return str(script)
+    (script,) = read_blocks(GUIDE)
+    return script
+
+
+def read_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_the_guide_is_short() -> None:
     assert len(GUIDE.read_text(encoding="utf-8").splitlines()) <= 120
     assert "register_comm_hook(*gradsweep.ddp_hook(" in read_script()
+
+
+def test_the_lines_of_the_readme_compress(tmp_path: Path) -> None:
+    (lines,) = (block for block in read_blocks(ROOT / "README.md") if "ddp_hook" in block)
+    script = BEFORE.format(tmp_path / "store") + lines + AFTER
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.stdout == "compressed True\n", done.stderr
 
 
 @pytest.mark.thorough
