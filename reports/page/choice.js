@@ -4,6 +4,7 @@ const MOST_DRAWN = 20;
 const hidden = new Set();
 const choiceListeners = [];
 let drawn = defaultLabels();
+let chosenRows = null; // the runs to which the plots are limited; null: all
 
 // The baseline and those of the highest accuracy, in the order of the tables.
 function defaultLabels(candidates = [...LOOKS.keys()]) {
@@ -21,6 +22,15 @@ function isShown(label) {
   return !hidden.has(label) && drawn.includes(label);
 }
 
+// Whether the plots draw a cell: its mean is over all of its runs, so that all of them must be chosen.
+function isDrawn(cell) {
+  return isShown(cell.label) && isChosen(cell);
+}
+
+function isChosen(cell) {
+  return chosenRows === null || cell.runs.every((row) => chosenRows.has(row));
+}
+
 function tellChoice() {
   for (const listener of choiceListeners) listener();
 }
@@ -30,8 +40,11 @@ function toggleLabel(label) {
   tellChoice();
 }
 
-function drawLabels(labels) {
-  drawn = labels;
+// Draw these runs only; null: all.
+function drawRuns(rows) {
+  chosenRows = rows && new Set(rows);
+  const labels = new Set(CELLS.filter(isChosen).map((cell) => cell.label));
+  drawn = defaultLabels([...LOOKS.keys()].filter((label) => labels.has(label)));
   hidden.clear();
   tellChoice();
 }
@@ -77,6 +90,11 @@ function labelLegend(host) {
         `${drawn.length} of ${LOOKS.size} compressors and settings are drawn; filter the runs to choose others.`,
       ),
     );
+  }
+  const parts = CELLS.filter((cell) => !isChosen(cell) && cell.runs.some((row) => chosenRows.has(row))).length;
+  if (parts) {
+    const text = `${counted(parts, "mean")} over chosen and other runs ${parts === 1 ? "is" : "are"} not drawn: choose all seeds.`;
+    host.append(make("span", { class: "note" }, text));
   }
 }
 

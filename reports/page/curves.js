@@ -29,12 +29,13 @@ function curvesPlot(host, title, from, xs, ys) {
     groups.size > 1 && ["Setting", [...groups.keys()], setting, (chosen) => (setting = chosen)],
   ];
   plot(host, title, controls, () => {
-    const shown = (groups.get(setting) ?? []).filter((cell) => isShown(cell.label) && cell[from]?.[y]);
+    const shown = (groups.get(setting) ?? []).filter((cell) => isDrawn(cell) && cell[from]?.[y]);
     const traces = shown.flatMap((cell) => cellCurve(cell, from, x, y));
     const layout = {
       xaxis: { title: { text: axisTitle(CURVE_X[x]) }, exponentformat: "SI", rangemode: "tozero" },
       yaxis: { title: { text: axisTitle(CURVE_Y[y]) }, ...scaleOf(y, shown.flatMap((cell) => cell[from][y][0])) },
     };
+    if (shown.some((cell) => cell[from][y].length > 1)) layout.annotations = [said("band: 95 % interval over seeds")];
     const ends = shown.map((cell) => `${cell.label}: ${number(lastOf(cell[from][y][0]) * CURVE_Y[y].scale)}`);
     const alt = `${CURVE_Y[y].name} against ${CURVE_X[x].name}, ${setting}; at the end: ${ends.join(", ")}.`;
     return { traces, layout, alt: shown.length ? alt : "" };

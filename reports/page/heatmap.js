@@ -24,7 +24,7 @@ function heatmapPlot(host) {
     ["Columns", names, columns, (chosen) => (columns = chosen)],
   ];
   plot(host, "Heat map", controls, () => {
-    const shown = CELLS.filter((cell) => isShown(cell.label) && mean(cell, value) !== null);
+    const shown = CELLS.filter((cell) => isDrawn(cell) && mean(cell, value) !== null);
     const [y, x] = [rows, columns].map((name) => [...new Set(shown.map(dims.get(name)))]);
     if (rows !== DATA.label) y.sort(compare);
     if (columns !== DATA.label) x.sort(compare);

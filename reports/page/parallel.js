@@ -29,7 +29,7 @@ function parallelPlot(host) {
     plotly_deselect: () => keep([], null),
   };
   const again = plot(host, "Parallel coordinates", [hint, show], () => {
-    const all = CELLS.filter((cell) => isShown(cell.label) && results.every((name) => mean(cell, name) !== null));
+    const all = CELLS.filter((cell) => isDrawn(cell) && results.every((name) => mean(cell, name) !== null));
     const shown = all.slice(0, MOST_LINES);
     const axes = [
       ...swept.map(([name, of]) => namedAxis(name, shown.map(of))),

@@ -21,12 +21,12 @@ function startRuns() {
   const box = make("div", { class: "scroll tall", role: "region", tabindex: "0", "aria-label": "All runs" }, table);
   const virtual = new VirtualTable(box, body, cells, openRun, columns.length);
   const filtered = makeFilter(controls, update);
-  const draws = (labels, isChosen) => () => {
-    drawButton.toggleAttribute("data-plotted", isChosen); // for who loads the page again
-    drawLabels(defaultLabels(labels()));
+  const draws = (rows, isLimited) => () => {
+    drawButton.toggleAttribute("data-plotted", isLimited); // for who loads the page again
+    drawRuns(rows());
   };
-  const drawButton = make("button", { type: "button", "data-plots": true, click: draws(() => labelsOf(virtual.rows), true) }, "Plot only these");
-  const allButton = make("button", { type: "button", click: draws(() => undefined, false) }, "Plot all");
+  const drawButton = make("button", { type: "button", "data-plots": true, click: draws(() => virtual.rows, true) }, "Plot only these");
+  const allButton = make("button", { type: "button", click: draws(() => null, false) }, "Plot all");
   if (LOOKS.size > 1) controls.append(drawButton, allButton);
   host.append(controls, said, box);
   update();
@@ -107,11 +107,6 @@ function widthOf(column) {
   const element = make("col");
   element.style.width = `${Math.min(longest, column.name === "run" ? 40 : 26) * 0.62 + 1.4}em`;
   return element;
-}
-
-function labelsOf(rows) {
-  const labels = new Set(rows.map((row) => CELL_OF.get(row)?.label));
-  return [...LOOKS.keys()].filter((label) => labels.has(label));
 }
 
 function onPrint(listener) {

@@ -19,7 +19,7 @@ function scalingPlot(host) {
   ];
   plot(host, "Throughput against workers", controls, () => {
     const measure = SCALED[value];
-    const shown = (groups.get(setting) ?? []).filter((cell) => isShown(cell.label) && measure.of(cell));
+    const shown = (groups.get(setting) ?? []).filter((cell) => isDrawn(cell) && measure.of(cell));
     const labels = drawn.filter((label) => shown.some((cell) => cell.label === label));
     const lines = labels.map((label) =>
       shown.filter((cell) => cell.label === label).sort((a, b) => a.workers - b.workers),
@@ -31,14 +31,17 @@ function scalingPlot(host) {
       xaxis: { title: { text: "workers" }, type: "log", dtick: null, tickvals: workers, ticktext: workers.map(String) },
       yaxis: { title: { text: axisTitle(measure) }, range: lines.length ? [0, top(ideal, lines, measure)] : null },
     };
-    if (ideal.length) layout.annotations = [said(value === "efficiency" ? "ideal" : `ideal, from ${plain(labels[0])}`)];
+    const dashes = value === "efficiency" ? "dashed: ideal" : `dashed: ideal, from ${plain(labels[0] ?? "")}`;
+    const bars = shown.some((cell) => measure.of(cell).length > 1) ? "bars: 95 % interval" : "";
+    const notes = [ideal.length ? dashes : "", bars].filter(Boolean).join("; ");
+    if (notes) layout.annotations = [said(notes)];
     return { traces, layout, alt: traces.length ? `${measure.name} against workers: ${saidOf(lines, measure)}` : "" };
   });
 }
 
-// Which line is dashed, in the upper right corner.
+// What lines and bars are, in the upper right corner.
 function said(text) {
-  return { text: `dashed: ${text}`, showarrow: false, xref: "paper", yref: "paper", x: 1, y: 1, yshift: -14, xanchor: "right", font: { size: 12, color: colour("muted") } };
+  return { text, showarrow: false, xref: "paper", yref: "paper", x: 1, y: 1, yshift: -14, xanchor: "right", font: { size: 12, color: colour("muted") } };
 }
 
 function scalingTrace(line, measure) {

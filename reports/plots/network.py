@@ -78,7 +78,7 @@ def _draw_panel(axes: Axes, name: str, found: Mapping[str, Any]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(_DECADES))
     axes.xaxis.set_major_formatter(FixedFormatter(_NAMES))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.format_time(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.spell_quantities(units.format_time(value))))
 
 
 def _describe_collective(name: str, found: Mapping[str, Any]) -> str:

@@ -53,3 +53,9 @@ def test_what_is_shown_may_be_typed(text: str) -> None:
 def test_times_that_are_shown_may_be_typed(text: str) -> None:
     time = units.seconds(text)
     assert time is not None and units.format_time(time) == text
+
+
+def test_quantities_are_spelled_as_people_write_them() -> None:
+    assert units.spell_quantities("emulated 100mbit 200us") == "emulated 100 Mbit/s 200 µs"
+    assert units.spell_quantities("10gbit, 1.5ms") == "10 Gbit/s, 1.5 ms"
+    assert units.spell_quantities("ethernet_1g v2.5gbit 3steps") == "ethernet_1g v2.5gbit 3steps", "names stay"

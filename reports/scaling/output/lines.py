@@ -12,8 +12,10 @@ from matplotlib.axis import Axis
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullLocator
 
+from gradsweep.options.units import spell_quantities
 from reports.plots import style
 from reports.plots.layout import GREY, escape_label
+from reports.scaling.model.predict import LEVEL
 
 DASHES = (0, (4, 2))
 PREDICTED = Line2D([], [], color=GREY, linestyle=DASHES, marker="o", markerfacecolor="white", label="predicted")
@@ -37,6 +39,11 @@ def draw_line(axis: Axes, line: Sequence[Point], look: style.Look, has_band: boo
         axis.fill_between(x, low, high, color=look.colour, alpha=0.12, linewidth=0)
 
 
+def explain_bands(methods: int) -> str:
+    """Return the legend's note on the bands of lines of so many methods; empty if they have none."""
+    return f"band: {LEVEL:.0%} interval of the prediction".replace("%", " %") if methods <= MOST_BANDS else ""
+
+
 def frame_workers(axis: Axes, counts: Sequence[int]) -> None:
     """Set up the x axis of numbers of workers."""
     axis.set_xscale("log", base=2)
@@ -56,7 +63,7 @@ def format_ticks(axis: Axis) -> None:
 
 def write_title(axis: Axes, name: str, characters: int) -> None:
     """Write the title of a panel in lines with at most this many characters."""
-    axis.set_title(textwrap.fill(escape_label(name), characters))
+    axis.set_title(textwrap.fill(escape_label(spell_quantities(name)), characters))
 
 
 def make_kind_marks(measured: Iterable[bool]) -> list[Line2D]:

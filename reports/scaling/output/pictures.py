@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
-from gradsweep.options.units import format_bandwidth, seconds
+from gradsweep.options.units import format_bandwidth, seconds, spell_quantities
 from reports.plots import style
 from reports.plots.layout import COLUMN, GREY, LEGEND, TEXT, escape_label
 from reports.plots.marks import draw_legend, make_label_marks
@@ -50,7 +50,7 @@ def _make_title(title: str, workload: str) -> str:
 def _frame_bandwidths(axis: Axes) -> None:
     axis.set_yscale("log")
     axis.set_ylim(SLOWEST_BIT_S, FASTEST_BIT_S)
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_bandwidth(value).replace("bit", "bit/s")))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: spell_quantities(format_bandwidth(value))))
     axis.set_ylabel("bandwidth")
 
 
@@ -73,7 +73,8 @@ def plot_efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
         lines.write_title(axis, network, _TITLE)
         lines.frame_workers(axis, sorted({one.workers for one in found}))
         axis.set(xlabel="workers", ylabel="efficiency [%]" if place % _ACROSS == 0 else "", ylim=(0, 105))
-    draw_legend(figure, [*make_label_marks(looks), *lines.make_kind_marks(one.is_measured for one in found)])
+    kinds = lines.make_kind_marks(one.is_measured for one in found)
+    draw_legend(figure, [*make_label_marks(looks), *kinds], lines.explain_bands(len(looks)))
     most = max(one.workers for one in found)
     last = [
         f"{one.network}, {one.method}: {format_number(100 * one.efficiency, 2)} %"
@@ -141,7 +142,7 @@ def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Seque
     marks += [Patch(facecolor=GREY, alpha=_FAINT, label=pale)] if pale else []
     marks += [Patch(facecolor="white", edgecolor=GREY, hatch=_HATCH, label="predicted")]
     marks += [Line2D([], [], color="black", marker="o", linestyle="none", label="runs there")] if dots else []
-    draw_legend(figure, marks, f"the fastest compressor, {latency} one way")
+    draw_legend(figure, marks, f"the fastest compressor, {spell_quantities(latency)} one way")
     title = _make_title("Which compressor is predicted to be fastest, by bandwidth and workers", workload)
     return Plot(_make_name("scaling_map", workload), title, f"{title}: {_describe_winners(found)}.", figure)
 
@@ -203,7 +204,9 @@ def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> 
     words = _describe_pale(any(one.close for one in found), any(one.unknown for one in found))
     pale = [Line2D([], [], color=GREY, alpha=_FAINT, label=words)] if words else []
     draw_legend(
-        figure, [*make_label_marks(looks), lines.PREDICTED, *pale], f"where a compressor pays, {latency} one way"
+        figure,
+        [*make_label_marks(looks), lines.PREDICTED, *pale],
+        f"where a compressor pays, {spell_quantities(latency)} one way",
     )
     title = _make_title("Bandwidths at which a compressor pays", workload)
     wins: dict[str, list[str]] = {}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from gradsweep.options.units import spell_quantities
 from reports.plots import style
 from reports.plots.layout import LEGEND, TEXT, escape_label
 from reports.plots.marks import draw_legend, make_label_marks
@@ -32,7 +33,7 @@ def plot_efficiency(found: Sequence[SimulatedSteps]) -> Plot:
                 face = look.colour if one.exact else "white"
                 place = [one.workers], [100 * one.efficiency]
                 axis.plot(*place, look.marker, color=look.colour, markerfacecolor=face, markersize=3.5)
-        axis.set_title(escape_label(network))
+        axis.set_title(escape_label(spell_quantities(network)))
         lines.frame_workers(axis, counts)
         axis.set(xlabel="workers", ylim=(0, 105))
     axes[0].set_ylabel("efficiency [%]")

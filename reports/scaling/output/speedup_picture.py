@@ -48,7 +48,7 @@ def plot_speedups(found: Sequence[Speedup], check: CrossValidation) -> Plot | No
                 axis.set_xlabel("workers")
                 axis.tick_params(labelbottom=True)
     marks = [*make_label_marks(style.choose_looks(methods)), *lines.make_kind_marks(one.is_measured for one in found)]
-    draw_legend(figure, marks, *summarize_check(check)[:1])
+    draw_legend(figure, marks, lines.explain_bands(len(methods)), *summarize_check(check)[:1])
     most = max(one.workers for one in found)
     ends = [
         f"{' '.join(filter(None, (one.workload, one.network, one.method)))} {format_number(one.times, 2)}"

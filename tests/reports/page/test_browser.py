@@ -200,8 +200,8 @@ def test_a_run_is_shown_beside_the_baseline(opened: Opened, seeds: BuiltReport) 
     page.get_by_label("Runs with these words").fill("svd workers=4 seed=1")
     page.locator("table.runs tbody tr[data-place]").click()
     dialog = page.get_by_role("dialog")
-    assert dialog.get_by_role("heading", level=2).inner_text() == "svd seed=1 workers=4†"
-    assert "none seed=1 workers=4†" in dialog.locator("caption").inner_text()
+    assert dialog.get_by_role("heading", level=2).inner_text() == "svd seed=1 workers=4"
+    assert "none seed=1 workers=4" in dialog.locator("caption").inner_text()
     rows = dialog.locator("table.config tbody tr")
     shown = {tuple(row.split("\t")) for row in rows.all_inner_texts()}
     assert ("compressor", "svd", "none") in shown and ("compressor.rank", "3", "null") in shown
@@ -252,6 +252,15 @@ def test_the_plots_show_what_the_runs_are_filtered_to(opened: Opened) -> None:
     assert "qsgd" not in legend.inner_text() and "1 of 3 compressors" in legend.inner_text()
     page.get_by_role("button", name="Plot all").click()
     assert "qsgd" in legend.inner_text()
+    page.get_by_label("Runs with these words").fill("compressor=svd workers=4")
+    page.get_by_role("button", name="Plot only these").click()
+    canvas = page.locator("[data-plot=scaling] .canvas")
+    canvas.scroll_into_view_if_needed()
+    canvas.locator(".main-svg").first.wait_for()
+    said = canvas.get_attribute("aria-label") or ""
+    assert "svd, 4: " in said and "svd, 2: " not in said and "none" not in said, "exactly these runs"
+    page.get_by_role("button", name="Plot all").click()
+    page.get_by_role("button", name="Clear").click()
     page.get_by_role("button", name="Clear").click()
 
 
@@ -322,7 +331,7 @@ def test_by_keyboard_alone(opened: Opened) -> None:
     page.keyboard.press("Enter")
     assert page.get_by_role("dialog").is_visible() and page.evaluate("document.activeElement.id") == "run-title"
     page.get_by_role("button", name="Previous").press("Enter")
-    assert page.get_by_role("dialog").get_by_role("heading", level=2).inner_text() == "svd seed=1 workers=4†"
+    assert page.get_by_role("dialog").get_by_role("heading", level=2).inner_text() == "svd seed=1 workers=4"
     page.keyboard.press("Escape")
     assert not page.get_by_role("dialog").is_visible() and page.evaluate(focused) == "17"
     page.keyboard.press("Home")
