@@ -2,6 +2,7 @@
 #                 an emulated network; if the kernel allows no emulation, one line says so
 # make test       set up .venv with what tests need, too, then lint, check types and run what a change can break by itself (minutes)
 # make test-all   likewise, with the tests marked `thorough`: whole sweeps, killed processes, a real SLURM, every printed command
+# make site       the documentation as a site, in build/site
 #
 # PYTHON=python3.12          the Python to make .venv with (3.10 to 3.13)
 # PIP_ARGS="..."             more arguments for pip, such as the index of PyTorch's CPU builds
@@ -16,7 +17,7 @@ PYTEST = $(VENV)/bin/python -m pytest -n $(PROCESSES) --dist worksteal --duratio
 CORES = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0))
 PROCESSES ?= $(shell $(PYTHON) -c 'import os; n = $(CORES); print(min(8, max(n, min(n + 1, 5))))')
 
-.PHONY: install sweep test test-all lint format clean
+.PHONY: install sweep test test-all lint format site clean
 
 sweep: $(VENV)/installed-to-run
 	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 sweep.pack=true race.seconds=4 $(ARGS)
@@ -27,6 +28,9 @@ test: lint
 
 test-all: lint
 	$(PYTEST) -m "not fresh"
+
+site: install
+	$(VENV)/bin/mkdocs build
 
 lint: install
 	$(VENV)/bin/ruff check .

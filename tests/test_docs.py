@@ -144,3 +144,10 @@ def test_names_in_other_systems_are_commands() -> None:
         check=True,
     )
     assert re.fullmatch(f"{re.escape(wrong)}: .*ratio=2.*\n", done.stdout), done.stdout
+
+
+def test_the_site_can_be_built(tmp_path: Path) -> None:
+    """A wrong anchor is an error; links out of docs/ are not."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and (tmp_path / "site/guide/first-sweep.html").is_file(), done.stdout + done.stderr

@@ -1,6 +1,5 @@
 """Record the first sweep in a terminal: first_sweep.cast, first_sweep.svg and report.png beside this file.
 
-    pip install pyte
     python docs/recording/record.py
 
 The commands of `make sweep` run in the checkout. The recording is in the format of asciinema (version 2):

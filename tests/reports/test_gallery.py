@@ -33,7 +33,7 @@ def test_the_gallery_is_what_its_runs_say(tmp_path: Path) -> None:
             assert numbers(made) == pytest.approx(numbers(path.read_text()), rel=1e-6, nan_ok=True), path.name
         else:
             assert made == path.read_text(), path.name
-    page = " ".join((ROOT / "docs/gallery/README.md").read_text().split())
+    page = " ".join((GALLERY / "README.md").read_text().split())
     (throughput,) = (table for table in built.tables if table.name == "throughput")
     for row in throughput.rows:
         assert f"| {' | '.join(cell.text.replace('*', chr(92) + '*') for cell in row)} |" in page
