@@ -68,11 +68,14 @@ class WinMap:
     def is_close(self) -> npt.NDArray[np.bool_]:
         """Whether it is too close to tell which method is fastest, (bandwidths, workers).
 
-        If the fastest method compresses, the interval of its speed-up contains 1; if it is the baseline, the interval
-        of another method does.
+        The interval of its speed-up then reaches down to that of another method, or to 1, the speed-up of the baseline.
         """
-        close = (self.low <= 1) & (self.high >= 1)
-        return np.where(self._is_baseline, close.any(axis=0), self._take_winner(close))
+        low, high = self.low.copy(), self.high.copy()
+        bases = list(self.bases)
+        low[bases] = high[bases] = self.steps[bases].min(axis=0) / self.steps[bases] if bases else np.nan
+        others = np.where(np.isnan(high), -np.inf, high)
+        np.put_along_axis(others, self.winner[None], -np.inf, axis=0)
+        return others.max(axis=0) >= self._take_winner(low)
 
     @property
     def has_no_interval(self) -> npt.NDArray[np.bool_]:

@@ -31,10 +31,10 @@ def find_collisions(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[str
     drawn: dict[int, Text] = {}
     draw_text = RendererAgg.draw_text
 
-    def note(self: RendererAgg, *args: Any, mtext: Text | None = None, **kwargs: Any) -> None:
-        if mtext is not None:
-            drawn[id(mtext)] = mtext
-        draw_text(self, *args, mtext=mtext, **kwargs)
+    def note(self: RendererAgg, *args: Any, **kwargs: Any) -> None:
+        if (text := kwargs.get("mtext")) is not None:
+            drawn[id(text)] = text
+        draw_text(self, *args, **kwargs)
 
     with monkeypatch.context() as patch, matplotlib.rc_context(fname=style.STYLE):
         patch.setattr(RendererAgg, "draw_text", note)
