@@ -68,7 +68,7 @@ function withStyle(layout, hasData) {
   const axis = { gridcolor: colour("line"), linecolor: colour("muted"), zerolinecolor: colour("line"), automargin: true };
   const styled = {
     height: 400,
-    margin: { l: 60, r: 20, t: 16, b: 48 },
+    margin: { l: 60, r: 20, t: 24, b: 48 },
     showlegend: false,
     hovermode: "closest",
     paper_bgcolor: "rgba(0,0,0,0)",

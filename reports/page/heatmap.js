@@ -1,6 +1,7 @@
 // Any two of what was swept, and a value as a colour; where there are several cells in a field, their mean.
 
 const MOST_FIELDS = 400; // with their numbers written
+const [SPAN, SPAN_UNKNOWN] = [5, 0.05]; // least span of the colours: in intervals, and as a share of the highest if not known
 
 // What tells cells apart, as [name, function of a cell].
 function dimensions() {
@@ -33,10 +34,15 @@ function heatmapPlot(host) {
     const { scale, unit, digits } = MEASURES[value];
     const average = (cells) => cells.reduce((sum, cell) => sum + mean(cell, value), 0) / cells.length;
     const z = fields.map((line) => line.map((cells) => (cells.length ? average(cells) * scale : null)));
-    const texts = z.map((line) => line.map((field) => (field === null ? "" : number(field, digits))));
+    const halves = fields.map((line) => line.map((cells) => (cells.length === 1 ? halfInterval(cells[0].values[value]) * scale : NaN)));
+    const texts = z.map((line, i) => line.map((field, j) => {
+      const half = Number.isFinite(halves[i][j]) ? ` ± ${number(halves[i][j], 2)}` : "";
+      return field === null ? "" : `${number(field, digits)}${half}`;
+    }));
+    const [zmin, zmax] = colourSpan(z.flat().filter((field) => field !== null), halves.flat().filter(Number.isFinite));
     const trace = {
       type: "heatmap", z, x: x.map((name) => shownName(name)), y: y.map((name) => shownName(name)), xgap: 2, ygap: 2,
-      colorscale: "Cividis", colorbar: { title: { text: unit }, thickness: 12, outlinewidth: 0 },
+      zmin, zmax, colorscale: "Cividis", colorbar: { title: { text: unit }, thickness: 12, outlinewidth: 0 },
       text: texts, texttemplate: x.length * y.length <= MOST_FIELDS ? "%{text}" : "",
       customdata: fields.map((line, i) => line.map((cells, j) =>
         `${plain(rows)} ${shownName(y[i])}, ${plain(columns)} ${shownName(x[j])}: ${texts[i][j]} ${unit}` +
@@ -46,11 +52,26 @@ function heatmapPlot(host) {
     const layout = {
       height: Math.max(260, 130 + 30 * y.length),
       xaxis: { title: { text: plain(columns) }, type: "category", showgrid: false },
+      annotations: halves.flat().some(Number.isFinite) ? [said("±: half the 95 % interval")] : [],
       yaxis: { title: { text: plain(rows) }, type: "category", autorange: "reversed", showgrid: false },
     };
     const alt = `${MEASURES[value].name} by ${rows} and ${columns}; the numbers are in the tables.`;
     return { traces: shown.length ? [trace] : [], layout, alt };
   });
+}
+
+// Half of a 95 % interval; NaN of a single run.
+function halfInterval([, low, high]) {
+  return low === undefined || low === null ? NaN : (high - low) / 2;
+}
+
+// The ends of the colours: wider than the values where these hardly differ, so that noise does not look like structure.
+function colourSpan(values, halves) {
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const half = [...halves].sort((a, b) => a - b)[Math.floor(halves.length / 2)];
+  const least = half > 0 ? SPAN * 2 * half : SPAN_UNKNOWN * Math.abs(high);
+  const middle = (low + high) / 2;
+  return high - low < least ? [middle - least / 2, middle + least / 2] : [low, high];
 }
 
 function shownName(name) {

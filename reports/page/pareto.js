@@ -47,7 +47,7 @@ function paretoPlot(host) {
     const layout = {
       xaxis: { title: { text: axisTitle(MEASURES[x]) }, type: COSTS[x].log ? "log" : "linear", exponentformat: "SI" },
       yaxis: { title: { text: axisTitle(MEASURES.accuracy) } },
-      annotations: [said(`line: front, no other is better in both${hasBars ? "; bars: 95 % interval" : ""}`)],
+      annotations: [said(`line: Pareto front${hasBars ? "; bars: 95 % interval" : ""}`)],
     };
     const names = front.map((cell) => `${cell.label}, ${settingOf(cell)}`).slice(0, 12).join("; ");
     return { traces, layout, alt: traces.length ? `Accuracy against ${MEASURES[x].name}. On the front: ${names}.` : "" };
