@@ -109,7 +109,7 @@ def test_the_state_can_be_saved_in_the_middle_of_a_run(name: str) -> None:
         (None, "but was given (nothing|a NoneType)$"),
         ([1], "but was given a list$"),
         ({"0": None}, "but was given (nothing for unit 0|the keys .'0'.)"),
-        ({0: {}}, "but was given the make_key(s \\['0'\\]| 0, which is not a unit's number)"),
+        ({0: {}}, "but was given the key(s \\['0'\\]| 0, which is not a unit's number)"),
         ({"-1": {}}, "but was given the key"),
         ({"0": {"elsewhere": torch.zeros(2)}}, "but was given (elsewhere for unit 0|the keys)"),
         ({"0": {"residual": None, "lr": 1.0, "momentum": 3, "estimate": 1, "difference": 2}}, "but was given"),

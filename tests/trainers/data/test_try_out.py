@@ -151,7 +151,10 @@ def test_a_model_is_tried_without_memory_where_that_works(digits: Path) -> None:
         ),
         ({"model": model("lazy")}, "model.target=tried:lazy returns a module with lazy parameters; valid is one whose"),
         ({"model": model("raising")}, "can be called with its args: RuntimeError: no weights today (tried.py:"),
-        ({"model": model("Deep")}, "model.target=tried:Deep: RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        (
+            {"model": model("Deep")},
+            "model.target=tried:Deep raises RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+        ),
         (
             {"model": model("build", classes=7)},
             "model.target=tried:build: the output is a tensor (2, 7) of float32 for labels",
@@ -163,7 +166,7 @@ def test_a_model_is_tried_without_memory_where_that_works(digits: Path) -> None:
         ({"model": model("Keyword", kind="few")}, "the output is a tensor (1, 10) of float32 for labels (2,)"),
         (
             {"model": model("Keyword"), "task": task("Raising")},
-            "task.target=tried:Raising raises KeyError: 'skores' (tried.p",
+            "task.target=tried:Raising: loss raises KeyError: 'skores' (tried.p",
         ),
         (
             {"model": model("Keyword"), "task": task("Flat")},
