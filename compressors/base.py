@@ -76,7 +76,7 @@ class Compressor(Checked, Stateless, ABC):
     paper: ClassVar[str] = ""
     """Where the method comes from: authors, title, venue and year."""
     reported: ClassVar[str] = ""
-    """What others report of its accuracy, and where; in brackets that without compression. Subclasses inherit none."""
+    """The accuracy that others report, in brackets without compression, and the source; not inherited."""
     sum_dtype: ClassVar[str | None] = None
     """The dtype as which payloads of several workers may be added by the network itself ("float32",
     "float16", "bfloat16", "int8", "int32"); None where they may not. A method whose options decide this

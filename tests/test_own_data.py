@@ -34,6 +34,10 @@ def late():
     good, bad = build()
     bad.images[300] = float("nan")
     return good, bad
+
+def leave():
+    import os
+    os._exit(3)
 """
 SHORT = ("dataset=custom", "epochs=1", "max_steps=12", "schedule=constant", "workers=2")
 
@@ -67,9 +71,13 @@ def test_own_data_that_are_wrong(multirun: Multirun, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     status, _, err = multirun(*SHORT, "model=mlp", "dataset.target=mine:biuld")
     assert status == 2 and err.startswith("dataset.target=mine:biuld: did you mean build?"), err
-    assert err.count("\n") == 1 and sorted(path.name for path in tmp_path.iterdir() if path.name[0] != "_") == [
-        "mine.py"
-    ]
+    status, _, gone = multirun(*SHORT, "model=mlp", "dataset.target=mine:leave")
+    assert status == 2 and gone.startswith(
+        "dataset=custom: could not be prepared: the process that reads it ended with"
+    ), gone
+    assert err.count("\n") == gone.count("\n") == 1 and sorted(
+        path.name for path in tmp_path.iterdir() if path.name[0] != "_"
+    ) == ["mine.py"]
     status, out, err = multirun(*SHORT, "model=mlp", "dataset.target=mine:late", without=("report",))
     reason = "dataset.target=mine:late: valid is finite numbers: inputs of sample 300 of the test set have nan or inf"
     assert status == 1 and reason in out + err, out + err

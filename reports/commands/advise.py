@@ -40,13 +40,13 @@ _LARGEST = 2**20
 _MOST_DIMENSIONS, _MOST_ELEMENTS = 4, 10**9
 _LONGEST_S = 3600.0
 _MOST_CONFIRMED = 3
-_OPTION_OF = {"workers": "--workers", "network": "--network"}
-"""The options that take the place of keys of a config."""
+_KEYS_OF_OPTIONS = {"workers": "--workers", "network": "--network"}
+"""Keys and groups of a config that are never given, each with the option in their place."""
 _REPLACED = ("workers", "network", "race")
 """Keys and groups of a sweep's command that the sweep which confirms an advice has otherwise."""
 _PLACE = Path("output", "advise")
-_OPTIONS = {"batch.size": "batch", "device": "device"}
-"""Keys of a config that an option may give instead."""
+_KEYS_BESIDE_OPTIONS = {"batch.size": "batch", "device": "device"}
+"""Keys of a config that may be given, or the option instead."""
 _MOST = 10**9
 _parse_count = make_integer_type(f"integer from 1 to {_MOST}", 1, _MOST)
 
@@ -214,9 +214,9 @@ def _list_config_words(options: argparse.Namespace) -> list[str]:
     for number, key in enumerate(keys):
         if key in keys[:number]:
             raise UsageError(f"{others[number]}: {key} is given twice; valid is one value")
-        if (root := key.partition(".")[0]) in _OPTION_OF:
-            raise UsageError(f"{others[number]}: valid is {_OPTION_OF[root]} in place of {root}=...")
-        if (option := _OPTIONS.get(key)) and getattr(options, option) is not None:
+        if (root := key.partition(".")[0]) in _KEYS_OF_OPTIONS:
+            raise UsageError(f"{others[number]}: valid is {_KEYS_OF_OPTIONS[root]} in place of {root}=...")
+        if (option := _KEYS_BESIDE_OPTIONS.get(key)) and getattr(options, option) is not None:
             raise UsageError(f"{others[number]}: valid is left out with --{option} {getattr(options, option)}")
         if targets and key in ("model", "model.target"):
             raise UsageError(f"{others[number]}: valid is left out with the target {targets[0]}")

@@ -47,11 +47,12 @@ def prepare_data(configs: Sequence[Mapping[str, Any]]) -> None:
     lines = done.stderr.strip().splitlines()
     if done.returncode == 2 and lines:
         raise UsageError(lines[-1])
-    if done.returncode:
-        wanted = sorted({config["dataset"]["name"] for config in configs})
-        raise UsageError(f"dataset={','.join(wanted)}: could not be prepared:\n{done.stderr.strip()}")
     if lines:
         print("\n".join(lines), file=sys.stderr)
+    if done.returncode:
+        wanted = sorted({config["dataset"]["name"] for config in configs})
+        reason = lines[-1].strip() if lines else f"the process that reads it ended with status {done.returncode}"
+        raise UsageError(f"dataset={','.join(wanted)}: could not be prepared: {reason}; valid is data that can be read")
 
 
 def _ask_for_metric(configs: Sequence[Mapping[str, Any]]) -> list[str]:

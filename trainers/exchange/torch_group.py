@@ -11,7 +11,7 @@ import torch.distributed as dist
 from gradsweep.errors import UsageError
 
 TAG = 0x6773
-"""Of messages from worker to worker, in a process group that others may use, too."""
+"""The tag of messages from worker to worker; not 0, which other users of the process group send by default."""
 
 
 def check_available(backend: str, key: str, valid: str) -> None:
@@ -75,8 +75,8 @@ class TorchGroup:
         self.complete([work], None if message is tensor else lambda: tensor.copy_(message))
 
     def _add_halves(self, tensor: torch.Tensor) -> None:
-        """Add the other worker's numbers: they travel as often as in gloo's allreduce, which adds halves slowly."""
-        fitting = [buffer for buffer in self._unused if buffer.numel() == tensor.numel()]
+        """Add the other worker's numbers. As many bytes are sent as by gloo's allreduce, which adds halves slowly."""
+        fitting = [buffer for buffer in self._unused if buffer.shape == tensor.shape]
         theirs = fitting[0] if fitting else torch.empty_like(tensor)
         self._unused = [buffer for buffer in self._unused if buffer is not theirs]
 

@@ -1,4 +1,4 @@
-"""What FSDP2 calls for each module with its own `fully_shard`: a compressed reduce-scatter, or a compressed mean."""
+"""The compressed reduce-scatter and the compressed mean that FSDP2 calls for a module with its own `fully_shard`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hook keeps from step to step: its method, what the user has told it about the training, and its counts."""
+"""The state of a hook: its method, the epoch and the learning rate that the user gives, and its counts."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _MPI = re.compile(
     r"|^(srun|slurmstepd): [^\n]*$",
     re.MULTILINE | re.DOTALL,
 )
-"""What MPI and SLURM print about a program that has failed."""
+"""Lines that MPI and SLURM print about a program that has failed."""
 DRAIN_S = 5.0
 """Time for the last output of the program, which processes that it has left may keep open."""
 
