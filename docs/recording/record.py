@@ -17,6 +17,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -42,7 +43,7 @@ def read_commands() -> list[str]:
     """Return the commands of the Makefile's target `sweep`, as a user types them."""
     recipe = re.search(r"^sweep:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
-    lines = [line.strip().partition(" || ")[0] for line in recipe[1].splitlines()]
+    lines = re.sub(r"\\\n\s*", "", recipe[1]).splitlines()
     return [line.replace("$(VENV)/bin/", "").replace("$(ARGS)", "").strip() for line in lines]
 
 
@@ -53,7 +54,7 @@ def record(command: str) -> list[tuple[float, str]]:
         RuntimeError: it failed.
     """
     began, written = time.monotonic(), []
-    words = [sys.executable, *command.split()[1:]]
+    words = [sys.executable, *shlex.split(command)[1:]]
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(ROOT)

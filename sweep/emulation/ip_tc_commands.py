@@ -143,26 +143,37 @@ def build_hostfile(cluster: Cluster) -> str:
     return "".join(f"{host.name} slots={cluster.workers_per_host}\n" for host in cluster.hosts)
 
 
+def choose_host_cores(cores: Sequence[int], host: int, wanted: int) -> list[int]:
+    """Return the cores to which the ranks of a host may be pinned: the host's own, if the run has enough; else none.
+
+    Without cores its ranks are not pinned, because the first rank of every host would be pinned to the same core.
+
+    Args:
+        cores: the cores leased to the run.
+        host: the number of the host.
+        wanted: the number of cores of each host.
+    """
+    own = cores[host * wanted : (host + 1) * wanted]
+    return list(own) if len(own) == wanted else []
+
+
 def build_agent(
     cluster: Cluster, cores: Sequence[int], threads: int, place: str, prefix: str, plain: str, switch: int | None = None
 ) -> str:
     """Build a shell script in place of ssh (Open MPI's launch agent): `agent [options] HOST COMMAND...`.
 
     Args:
-        cores: the cores leased to the run. If there are enough, ranks are pinned to cores of their host only; else they
-            are not pinned, because the first rank of every host would be pinned to the same core.
+        cores: the cores leased to the run.
         threads: the number of threads of each rank.
         place: the directory with the files NAME.net and NAME.uts of the hosts' namespaces.
         prefix: Open MPI's installation directory. Open MPI does not quote it, so a space in it would split a word.
         plain: another path of the same directory, without spaces.
         switch: the process ID of the switch; None if the kernel is the switch.
     """
-    wanted = cluster.workers_per_host * threads
     lines = []
     for host in cluster.hosts:
-        mine = cores[host.number * wanted : (host.number + 1) * wanted]
-        own = ",".join(map(str, mine)) if len(mine) == wanted else ""
-        lines.append(f"{host.name}) {CORES_VARIABLE}={own} ;;")
+        own = choose_host_cores(cores, host.number, cluster.workers_per_host * threads)
+        lines.append(f"{host.name}) {CORES_VARIABLE}={','.join(map(str, own))} ;;")
     pattern = re.sub(r"[][\\.*^$|]", r"\\\g<0>", prefix)  # escaped for sed, between bars
     renamed = "".join(f"s|{pattern}{end}|{plain}{end}|g;" for end in "/;:")
     return "\n".join(

@@ -15,7 +15,7 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.run_directory import Run
 from sweep.emulation import find_emulation
-from sweep.settings.launcher import Options
+from sweep.settings.launcher import Options, parse_options
 from sweep.settings.mpi import MpiSettings
 from sweep.settings.slurm_launcher import SlurmOptions
 from sweep.settings.sweep import SweepSettings
@@ -27,27 +27,37 @@ if TYPE_CHECKING:
     from sweep.executors.slurm.submitted_jobs import SubmittedJobs
 
 
+def check_network(config: Mapping[str, Any]) -> None:
+    """Check that the launcher's machine can emulate the network of a run, if it is to be emulated.
+
+    Raises:
+        UsageError: it cannot; the message says why.
+    """
+    network = find_emulation(config)
+    if network is None:
+        return
+    options = parse_options(config["launcher"])
+    if isinstance(options, SlurmOptions):
+        valid = "real or none with hydra/launcher=slurm: its nodes have a network, which real measures"
+        raise bad_value("network", network["name"], valid)
+    from sweep.emulation.capability_check import check
+
+    most = cores.choose_cores(options.cores)[1]
+    check(network, run_directory.count_ranks(config), MpiSettings(**config["mpi"]).resolve_command(), most)
+
+
 def check_run(options: Options, config: Mapping[str, Any], settings: SweepSettings) -> None:
     """Check that a run can start. Too few cores on this machine are no error: the run is then marked oversubscribed.
 
     Raises:
-        UsageError: the machine has too few GPUs, the path of a packed sweep's socket is too long, the network cannot be
-            emulated, or SLURM's options exclude each other.
+        UsageError: the machine has too few GPUs, the path of a packed sweep's socket is too long, or SLURM's options
+            exclude each other.
     """
-    network = find_emulation(config)
     if isinstance(options, SlurmOptions):
-        if network is not None:
-            valid = "real or none with hydra/launcher=slurm: its nodes have a network, which real measures"
-            raise bad_value("network", network["name"], valid)
         options.build_request(run_directory.count_ranks(config), config["threads_per_worker"])
         options.check_sweep(settings)
         return
     options.count_gpus(config)
-    if network is not None:
-        from sweep.emulation.capability_check import check
-
-        most = cores.choose_cores(options.cores)[1]
-        check(network, run_directory.count_ranks(config), MpiSettings(**config["mpi"]).resolve_command(), most)
     if settings.pack:
         from sweep.executors.packed.rank_connection import check_socket_path
 

@@ -20,7 +20,6 @@ from sweep.console import events
 from sweep.console.messages import print_line
 from sweep.console.step_counter import count_through
 from sweep.directory import completion, run_identity, run_layout
-from sweep.emulation import find_emulation
 from sweep.planning import invalid_points, packing_forecast, reuse
 from sweep.planning.cost import LEAST, SURE, Cost
 from sweep.planning.estimate import Estimator
@@ -194,10 +193,8 @@ def print_table(points: Points, directory: Path, console: Console, *, silent: bo
             print_line(console, "\n".join(lines[first : first + AT_ONCE]))
     for line in invalid_points.describe_left_out([each for each in points.taken_out if each.impossible], len(rows)):
         print_line(console, line)
-    packs = _forecast_packs(points, rows)
-    unpacked = sum(find_emulation(row.config) is not None for row in _select_runs(rows))
-    if packs or (unpacked and packs is not None):
-        print_line(console, packing_forecast.describe_packs(packs, cluster, unpacked))
+    if packs := _forecast_packs(points, rows):
+        print_line(console, packing_forecast.describe_packs(packs, cluster))
     race = points.points[0].race
     if races := find_races(points, rows, directory):
         print_line(console, describe_races(len(races), race))

@@ -9,7 +9,7 @@ from gradsweep import run_directory
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run
 from sweep.directory.completion import load_config
-from sweep.launchers.launchers import check_run
+from sweep.launchers.launchers import check_network, check_run
 from sweep.settings.resolved_point import ResolvedPoint, parse_point
 
 
@@ -32,6 +32,7 @@ def check_point(run: Run, config: Mapping[str, Any]) -> ResolvedPoint:
     """
     try:
         point = parse_point(config)
+        check_network(config)
         check_run(point.options, config, point.settings)
         return point
     except UsageError as error:

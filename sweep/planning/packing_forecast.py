@@ -29,8 +29,8 @@ class Pack:
 
 
 def forecast_packs(runs: Sequence[Row], settings: SweepSettings) -> list[Pack]:
-    """Return the MPI worlds in which runs would be trained if none fails; runs on emulated networks are not packed."""
-    packed = {str(row.directory): row for row in runs if not find_emulation(row.config)}
+    """Return the MPI worlds in which runs would be trained if none fails."""
+    packed = {str(row.directory): row for row in runs}
     tasks = [_make_task(directory, row) for directory, row in packed.items()]
     if not tasks:
         return []
@@ -48,6 +48,7 @@ def _make_task(directory: str, row: Row) -> RunTask:
         mpi.command,
         mpi.variables,
         launcher=dict(config["launcher"]),
+        network=find_emulation(config),
     )
 
 
@@ -59,10 +60,7 @@ def _forecast_worlds(tasks: Sequence[RunTask], settings: SweepSettings) -> list[
     kinds: dict[Any, list[RunTask]] = {}
     for task in tasks:
         kinds.setdefault(build_world_key(task), []).append(task)
-    return [
-        Pack(compute_world_size([task.workers for task in alike], room, alike[0].threads_per_worker, most), len(alike))
-        for alike in kinds.values()
-    ]
+    return [Pack(compute_world_size(alike, room, most), len(alike)) for alike in kinds.values()]
 
 
 def _forecast_allocations(tasks: Sequence[RunTask], rows: Mapping[str, Row]) -> list[Pack]:
@@ -79,13 +77,12 @@ def _forecast_allocations(tasks: Sequence[RunTask], rows: Mapping[str, Row]) -> 
     ]
 
 
-def describe_packs(packs: Sequence[Pack], cluster: str, unpacked: int = 0) -> str:
-    """Return a line with the number of worlds or allocations of each size, and of runs outside them."""
+def describe_packs(packs: Sequence[Pack], cluster: str) -> str:
+    """Return a line with the number of worlds or allocations of each size."""
     what = "MPI world" if cluster == "local" else "allocation"
     words = [
         f"{plural(count, what)} of {plural(pack.ranks, 'rank')} for {plural(pack.runs, 'run')}"
         + (" each" if count > 1 else "")
         for pack, count in collections.Counter(packs).items()
     ]
-    own = f"; by themselves: {plural(unpacked, 'run')} on an emulated network" if unpacked else ""
-    return f"packed: {', '.join(words) or 'none'}{own}"
+    return f"packed: {', '.join(words)}"

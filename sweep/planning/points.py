@@ -14,7 +14,7 @@ from sweep.config import schema
 from sweep.config.interning import Sections
 from sweep.console.step_counter import count_through
 from sweep.directory.run_identity import find_swept_keys, name_points, select_deciding_overrides
-from sweep.launchers.launchers import check_run
+from sweep.launchers.launchers import check_network, check_run
 from sweep.planning import invalid_points
 from sweep.planning.conditions import PointFilter
 from sweep.planning.invalid_points import TakenOut
@@ -173,6 +173,7 @@ def _resolve(
             if is_script(found):
                 refuse_in_script(found)
             mpi = choose_transport(found["mpi"], found["launcher"]["cluster"], found.get("network"))
+            check_network({**found, "mpi": mpi})
             resolved[number] = shared.share_changed({**found, "mpi": mpi}, config)
         except UsageError as error:
             refused[number] = error

@@ -13,6 +13,7 @@ from gradsweep.failure_causes import LOST, START
 from sweep.attempts.attempt import Attempt
 from sweep.attempts.run_task import RunTask
 from sweep.directory.run_state import finish_attempt
+from sweep.emulation.ip_tc_commands import choose_host_cores
 from sweep.executors.packed.world import PackedWorld
 from sweep.provenance import record
 from sweep.system import signals
@@ -60,8 +61,18 @@ class PackedAttempt(Attempt):
 
     # called by the world
 
-    def describe_place(self) -> dict[str, list[int]]:
-        return {"cores": [] if self.lease.is_shared else self.cores, "gpus": self.gpus}
+    def on_start(self) -> None:
+        record = files.read_json(self.world.directory / run_directory.EMULATION)
+        if record is not None:  # the world's network is the run's, whose cores are a part of the world's
+            record["cores"] = min(record["cores"], len(self.cores))
+            files.write_json(self.directory / run_directory.EMULATION, record, durable=False)
+
+    def describe_place(self, rank: int) -> dict[str, list[int]]:
+        cores = [] if self.lease.is_shared else self.cores
+        if self.task.network is not None:
+            each = self.task.network["workers_per_host"]
+            cores = choose_host_cores(cores, rank // each, each * self.task.threads_per_worker)
+        return {"cores": cores, "gpus": self.gpus}
 
     def list_descriptors(self) -> list[int]:
         assert self._capture is not None

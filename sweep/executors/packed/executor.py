@@ -26,7 +26,7 @@ FOLDER = "worlds"  # in the sweep's directory: what mpirun and idle ranks have p
 
 
 class PackedExecutor(SlotExecutor):
-    """Trains runs on this machine's slots; runs with equal MPI settings, threads and code share an MPI world."""
+    """Trains runs on this machine's slots; runs whose ranks start in the same way share an MPI world."""
 
     def __init__(self, *arguments: Any, fork_servers: ForkServers | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -34,8 +34,6 @@ class PackedExecutor(SlotExecutor):
         self.fork_servers = fork_servers or ForkServers()
 
     def _start_attempt(self, job: SlotJob, lease: Lease) -> Attempt:
-        if job.task.network is not None:  # it has an emulated network of its own
-            return super()._start_attempt(job, lease)
         before = job.attempt
         suspect = isinstance(before, PackedAttempt) and before.again and before.suspect
         numbers = [self.slots.gpus.index(name) for name in lease.gpus]  # as the ranks of the world see them
@@ -47,23 +45,23 @@ class PackedExecutor(SlotExecutor):
         for world in self.worlds:
             if world.open and world.key == key and world.size >= task.workers:
                 return world
-        alike = [other.workers for other in self._list_alike(key)]  # with this one
         room = 0 if self.slots.share_cores else self.slots.total
-        size = compute_world_size(alike, room, task.threads_per_worker, self.places)
+        size = compute_world_size(self._list_alike(key), room, self.places)
         folder = Path(self.folder) / FOLDER
         number = next(number for number in itertools.count(1) if not (folder / f"world-{number}").exists())
         self.worlds.append(self._start_world(task, size, folder / f"world-{number}"))
         return self.worlds[-1]
 
     def _start_world(self, task: RunTask, size: int, directory: Path) -> PackedWorld:
-        seen, fork_server = build_environment(tuple(self.slots.gpus)), self.fork_servers.find_or_start(task)
+        seen = build_environment(tuple(self.slots.gpus))
+        fork_server = self.fork_servers.find_or_start(task) if task.network is None else None  # it is on no host
         runs = [other.directory for other in self._list_alike(build_world_key(task))]
         return PackedWorld(task, size, directory, self.slots.cores, seen, fork_server, runs=runs)
 
     def _list_alike(self, key: tuple[Any, ...]) -> list[RunTask]:
-        """Return the running and waiting tasks with this world key; runs on emulated networks share no world."""
+        """Return the running and waiting tasks with this world key."""
         jobs = itertools.chain(self.running, (entry.item for entry in self.backlog))
-        return [job.task for job in jobs if job.task.network is None and build_world_key(job.task) == key]
+        return [job.task for job in jobs if build_world_key(job.task) == key]
 
     def _list_attempts(self) -> list[tuple[SlotJob, PackedAttempt]]:
         return [(job, job.attempt) for job in self.running if isinstance(job.attempt, PackedAttempt)]

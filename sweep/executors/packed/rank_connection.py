@@ -37,13 +37,15 @@ class Rank:
     Attributes:
         run: the number of the run that the rank trains.
         warm: the rank has trained before, so it has loaded torch.
+        pid: None: the rank has no process ID here (on another node, or on an emulated host), so signals are sent to it
+            as messages.
         terminated: the rank has reported that somebody else's signal ends it.
-        remote: the rank may be on another node, so it gets no descriptors, and signals are sent to it as messages.
+        remote: the rank may be on another node, so it gets no descriptors.
     """
 
     connection: connection.Connection
     number: int
-    pid: int
+    pid: int | None
     run: int | None = None
     warm: bool = False
     terminated: bool = False
@@ -60,8 +62,8 @@ class Rank:
                     socket.send_fds(link, [b"."], descriptors)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send the rank a signal; to a remote rank, as a message."""
-        if self.remote:
+        """Send the rank a signal, if necessary as a message."""
+        if self.pid is None:
             self.send_order({"do": "signal", "signal": int(number)})
             return
         with contextlib.suppress(ProcessLookupError):
@@ -103,13 +105,16 @@ class RankListener:
             torch.
         size: the number of the world's ranks.
         remote: the ranks are on several nodes.
+        emulated: the ranks are on emulated hosts, which have process IDs of their own.
 
     Raises:
         OSError: the socket cannot be opened.
     """
 
-    def __init__(self, directory: str, threads: int, size: int, *, remote: bool = False) -> None:
-        self._key, self._remote = secrets.token_bytes(32), remote
+    def __init__(
+        self, directory: str, threads: int, size: int, *, remote: bool = False, emulated: bool = False
+    ) -> None:
+        self._key, self._remote, self._has_own_pids = secrets.token_bytes(32), remote, remote or emulated
         self._control = os.path.join(directory, WORLD_CONTROL)
         self._greeted: queue.SimpleQueue[tuple[Rank, dict[str, Any]]] = queue.SimpleQueue()
         path = os.path.join(directory, "s")
@@ -156,7 +161,8 @@ class RankListener:
             connection.deliver_challenge(link, self._key)
             connection.answer_challenge(link, self._key)
             hello = json.loads(link.recv_bytes(MESSAGE_BYTES))
-            self._greeted.put((Rank(link, int(hello["rank"]), int(hello["pid"]), remote=self._remote), hello))
+            pid = None if self._has_own_pids else int(hello["pid"])
+            self._greeted.put((Rank(link, int(hello["rank"]), pid, remote=self._remote), hello))
         except (OSError, EOFError, ValueError, KeyError, AuthenticationError):
             link.close()
 

@@ -17,6 +17,8 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from gradsweep import files, run_directory
+from sweep import emulation
 from sweep.attempts.run_task import RunTask
 from sweep.executors.packed.fork_server import ForkServer
 from sweep.executors.packed.rank_connection import Rank, RankListener
@@ -39,8 +41,11 @@ class PackedRun(Protocol):
     suspect: bool
     """Whether it may be the reason why a world has died: it is then alone in its next world."""
 
-    def describe_place(self) -> dict[str, Any]:
-        """Return the cores and GPUs of the run's ranks, for the order to train the run."""
+    def describe_place(self, rank: int) -> dict[str, Any]:
+        """Return the cores and GPUs of the run on the node (or emulated host) of a rank, for the order to train it."""
+
+    def on_start(self) -> None:
+        """Prepare the attempt's directory for its ranks."""
 
     def list_descriptors(self) -> list[int]:
         """Return the open files to send to the run's ranks: stdout, stderr, and the lease's locks."""
@@ -130,6 +135,8 @@ class PackedWorld:
         self._capture: Capture | None = None
         self._listener: RankListener | None = None
         mark = {WORLD_VARIABLE: str(directory.absolute())}
+        if task.network is not None:  # the place of emulation.json
+            mark[run_directory.ATTEMPT_VARIABLE] = str(directory.absolute())
         own = {**task.environment, **variables, **mark}
         self.environment = build_job_environment(own, task.code, self._scratch, allocation)
         words = [word.replace("{workers}", str(size)) for word in task.command]
@@ -137,12 +144,17 @@ class PackedWorld:
             self._capture = Capture(directory, task.limits.log_bytes, self._scratch, cores)
             # makes the directory; if this process is killed, the program that writes the logs removes it
             place = str(directory.absolute()) if self.is_spread else self._scratch
-            self._listener = RankListener(place, task.threads_per_worker, size, remote=self.is_spread)
+            self._listener = RankListener(
+                place, task.threads_per_worker, size, remote=self.is_spread, emulated=task.network is not None
+            )
             rank = [sys.executable, "-m", "trainers.packed.worker", place]
             if fork_server is not None:
                 rank = fork_server.serve(task, self._scratch, size, runs)
+            job = [*words, *rank]
+            if task.network is not None:
+                job = emulation.build_command(task.network, size, task.threads_per_worker, job)
             out, err = self._capture.inputs
-            self.process = start_program([*words, *rank], cores, self.environment, stdout=out, stderr=err)
+            self.process = start_program(job, cores, self.environment, stdout=out, stderr=err)
             self._capture.close_inputs()
         except BaseException:
             self._tidy()
@@ -233,7 +245,7 @@ class PackedWorld:
         elif not self._saving:
             self._saving = True
             for number in beside:
-                self._send_order(number, "stop")
+                self._ask_to_stop(number)
 
     def _start_runs(self) -> None:
         while self.waiting:
@@ -248,22 +260,26 @@ class PackedWorld:
             for rank in chosen:
                 rank.run, rank.warm = self._numbers, True
             self.groups[self._numbers] = Group(self.waiting.pop(0), chosen)
-            run = {"directory": str(Path(member.task.directory).absolute()), "attempt": str(member.directory)}
             order = {
-                **run,
+                "do": "train",
+                "number": self._numbers,
+                "directory": str(Path(member.task.directory).absolute()),
+                "attempt": str(member.directory),
                 "module": member.task.module,
                 "ranks": [rank.number for rank in chosen],
-                **member.describe_place(),
             }
-            self._send_order(self._numbers, "train", member.list_descriptors(), **order)
+            member.on_start()
+            descriptors = member.list_descriptors()
+            for rank in chosen:
+                rank.send_order({**order, **member.describe_place(rank.number)}, descriptors)
             member.on_handed_over()
 
     def _has_suspect(self) -> bool:
         return any(group.member.suspect for group in self.groups.values())
 
-    def _send_order(self, number: int, what: str, descriptors: Sequence[int] = (), **more: Any) -> None:
+    def _ask_to_stop(self, number: int) -> None:
         for rank in self.groups[number].ranks:
-            rank.send_order({"do": what, "number": number, **more}, descriptors)
+            rank.send_order({"do": "stop", "number": number})
 
     def send_signal(self, member: PackedRun, number: signal.Signals) -> None:
         """Send a signal to the ranks that train a run."""
@@ -275,7 +291,7 @@ class PackedWorld:
         """Ask the ranks to save and end a run; if it has not begun, remove it from the queue and return False."""
         for number, group in self.groups.items():
             if group.member is member:
-                self._send_order(number, "stop")
+                self._ask_to_stop(number)
                 return True
         if member in self.waiting:
             self.waiting.remove(member)
@@ -325,6 +341,8 @@ class PackedWorld:
         # mpirun ended first, or the fork server
         elsewhere = code < 0 or (self._fork_server is not None and self._fork_server.was_killed)
         self._tidy()
+        if failure := files.read_json(self.directory / run_directory.FAILURE.format(rank="network")):
+            self.problem = failure["reason"]
         if self.allocation is not None and self.groups and self._lost != []:  # else this process has ended it
             self.lost_nodes = self.allocation.find_lost_nodes()
         failed = {number for number, group in self.groups.items() if group.failed_at is not None}

@@ -12,9 +12,7 @@ import pytest
 
 from gradsweep.errors import UsageError
 from sweep.emulation import build_cluster, capability_check
-from sweep.launchers.launchers import check_run
-from sweep.settings.launcher import parse_options
-from sweep.settings.sweep import SweepSettings
+from sweep.launchers.launchers import check_network
 from sweep.system import cgroups
 from tests.sweep.emulation.conftest import MPIRUN, describe_network
 
@@ -115,6 +113,7 @@ def config(**changes: Any) -> dict[str, Any]:
         "workers": 2,
         "threads_per_worker": 1,
         "exchange": {"name": "auto"},
+        "launcher": {"cluster": "local"},
         "mpi": {"command": ["mpirun", "{workers}"]},
     }
     return {**plain, **changes}
@@ -122,11 +121,10 @@ def config(**changes: Any) -> dict[str, Any]:
 
 def test_the_local_launcher_asks_before_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capability_check, "try_emulation", lambda: {"problem": "no rights"})
-    options = parse_options({"cluster": "local"})
     with pytest.raises(UsageError, match="network=emulated: .*no rights"):
-        check_run(options, config(network=describe_network()), SweepSettings())
-    check_run(options, config(network={"name": "real"}), SweepSettings())
-    check_run(options, config(), SweepSettings())
+        check_network(config(network=describe_network()))
+    check_network(config(network={"name": "real"}))
+    check_network(config())
 
 
 def test_a_container_s_share_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,22 +135,22 @@ def test_a_container_s_share_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(cgroups, "read_cpu_limit", lambda quota=quota: quota)
         monkeypatch.setattr(cgroups, "read_memory_limit", lambda: 9999 * GB)
         monkeypatch.setattr(os, "sysconf", lambda name: GB)
-        options = parse_options({"cluster": "local", "cores": cores})
-        check_run(options, config(network=describe_network(), workers=most), SweepSettings())
+        here = {"launcher": {"cluster": "local", "cores": cores}, "network": describe_network()}
+        check_network(config(**here, workers=most))
         with pytest.raises(UsageError, match=f"valid is up to {most} on this machine"):
-            check_run(options, config(network=describe_network(), workers=most + 1), SweepSettings())
+            check_network(config(**here, workers=most + 1))
     monkeypatch.setattr(cgroups, "read_memory_limit", lambda: GB)
     with pytest.raises(UsageError, match=r"valid is up to 3 on this machine \(1 GB of memory"):
-        check_run(options, config(network=describe_network(), workers=4), SweepSettings())
+        check_network(config(network=describe_network(), workers=4))
 
 
 def test_slurm_has_networks_of_its_own() -> None:
-    options = parse_options({"cluster": "slurm"})
+    slurm = {"cluster": "slurm"}
     with pytest.raises(
         UsageError, match="^network=emulated: valid is real or none with hydra/launcher=slurm: its nodes"
     ):
-        check_run(options, config(network=describe_network()), SweepSettings())
-    check_run(options, config(network={"name": "real"}), SweepSettings())
+        check_network(config(network=describe_network(), launcher=slurm))
+    check_network(config(network={"name": "real"}, launcher=slurm))
 
 
 @pytest.mark.parametrize(

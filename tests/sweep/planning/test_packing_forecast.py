@@ -126,11 +126,11 @@ def test_it_is_said_in_a_line_and_to_machines(
 @pytest.mark.parametrize(
     ("networks", "line"),
     [
-        (["none", "emulated"], "packed: 1 MPI world of 2 ranks for 1 run; by themselves: 1 run on an emulated network"),
-        (["emulated", "emulated"], "packed: none; by themselves: 2 runs on an emulated network"),
+        (["none", "emulated"], "packed: 2 MPI worlds of 2 ranks for 1 run each"),
+        (["emulated", "emulated"], "packed: 1 MPI world of 2 ranks for 2 runs"),
     ],
 )
-def test_runs_with_hosts_of_their_own_are_in_no_world(
+def test_an_emulated_network_has_a_world_of_its_own(
     networks: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
