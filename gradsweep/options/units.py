@@ -53,9 +53,12 @@ def format_time(value: float) -> str:
 
 
 _SPELLED = {"bit": "bit/s", "kbit": "kbit/s", "mbit": "Mbit/s", "gbit": "Gbit/s", "tbit": "Tbit/s", "us": "µs"}
-_TYPED = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(k?bit|[mgt]bit|us|ms|ns|s)\b")
+_TYPED = re.compile(r"(?<![\w.=])(\d+(?:\.\d+)?)(k?bit|[mgt]bit|us|ms|ns|s)\b")
 
 
 def spell_quantities(text: str) -> str:
-    """Return a text with its typed bandwidths and times as people write them: `100mbit 50us` is `100 Mbit/s 50 µs`."""
+    """Return a text with its typed bandwidths and times as people write them: `100mbit 50us` is `100 Mbit/s 50 µs`.
+
+    A setting such as `network.bandwidth=100mbit` stays as it is typed.
+    """
     return _TYPED.sub(lambda match: f"{match[1]} {_SPELLED.get(match[2], match[2])}", text)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from gradsweep.text import plural
 from reports.advise.predict import Estimate, Forecast
-from reports.reading.text import format_number, join_words, shorten_list
+from reports.reading.text import format_number, format_percent, join_words, shorten_list
 from reports.scaling.measured.links import LARGEST, Links
 from reports.scaling.measured.traffic import compute_demand
 from reports.scaling.model import break_even
@@ -23,8 +23,8 @@ LEAST = 1.03
 """Times as fast below which a method is not called worth it, however sure it is."""
 _MOST_WORKERS = 1024
 _INTERVALS = (
-    f"in brackets {LEVEL:.0%} intervals: the measured rounds drawn again (bootstrap), and figures of network and model "
-    "as uncertain as docs/guide/advise.md says"
+    f"in brackets {format_percent(LEVEL)} intervals: the measured rounds drawn again (bootstrap), and figures of "
+    "network and model as uncertain as docs/guide/advise.md says"
 )
 _SETTING = "the baseline has its fastest setting (overlap, parts, algorithm of sums), the others have their defaults"
 

@@ -20,6 +20,7 @@ RESAMPLES = 1999
 _BATCH = 100  # resamples held at once: memory is this x cells x seeds
 _ROUNDING = 1e-9  # a relative spread below this is rounding, not seeds
 _NAN = math.nan
+_MOST_STRETCHED = 50.0  # logarithm of a factor beyond all axes
 _quietly = np.errstate(over="ignore", invalid="ignore")  # losses just before they diverge have infinite squares
 
 
@@ -209,6 +210,18 @@ def compute_band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
         spread = np.nanstd(values[:, many], 0, ddof=1)
         low[many], high[many] = _compute_interval(mean[many], spread, counts[many])
     return mean, low, high
+
+
+def stretch_band(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the 95 % intervals of positive means, computed on the log scale by the delta method.
+
+    There the interval of Student's t is mean / f to mean x f with f = exp(its half / mean): it never reaches 0. A mean
+    of 0 keeps its interval.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.exp(np.minimum((high - low) / 2 / mean, _MOST_STRETCHED))
+    is_known = (mean > 0) & np.isfinite(factor)
+    return np.where(is_known, mean / factor, low), np.where(is_known, mean * factor, high)
 
 
 def _keep_finite(values: Iterable[float]) -> np.ndarray:

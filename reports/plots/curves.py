@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -36,6 +37,7 @@ _DASHES = (0, (2.5, 1.5))  # of a line of the training set
 _THIN = 0.8  # points
 _MAX_LABELLED = 8  # lines with their last value beside them
 _MAX_BANDS = 4  # of one label in a panel, above which bands would hide each other
+_MOST_BESIDE = 3.0  # of lines on a logarithmic axis: how far it reaches for their bands, as a factor
 _HIGH = 0.9  # median accuracy from which a picture shows the error
 _PLAIN = FuncFormatter(lambda value, _: f"{value:,.12g}")  # typesetting formulas takes most of the time of a picture
 
@@ -65,7 +67,7 @@ class YAxis:
     `legend` says what full and dashed lines are; `note` is a further text of the legend. With `needs_beside`, the
     measure is plotted only if some run has values of `beside`. With `is_local`, only runs whose workers have different
     models are plotted. `is_log` asks for a logarithmic axis, `may_be_log` allows it where values span decades. Where
-    accuracies are high, `error` is plotted in place of the measure.
+    accuracies are high, `error` is plotted in place of the measure. No value is above `most`.
     """
 
     name: str
@@ -87,6 +89,7 @@ class YAxis:
     note: str = ""
     is_local: bool = False
     error: YAxis | None = None
+    most: float = math.inf
 
 
 def make_time_axis(longest: float) -> XAxis:
@@ -124,7 +127,7 @@ STEP = XAxis("step", "steps", "step", "step")
 def _take_error(of: YAxis, title: str) -> YAxis:
     """Return an accuracy with its error."""
     error = dataclasses.replace(
-        of, title=title, label="error [%]", scale=-of.scale, offset=of.scale, digits=2, is_log=True
+        of, title=title, label="error [%]", scale=-of.scale, offset=of.scale, digits=2, is_log=True, most=of.scale
     )
     return dataclasses.replace(of, error=error)
 
@@ -205,12 +208,13 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
     if y.needs_beside and not find_shown(runs, beside).any():
         return None
     around = [_scale_points(frame, x, side, y) for side in y.range or ()]
+    is_log = y.is_log or (y.may_be_log and _spans_decades(runs, points, beside))
     drawn: list[dict[str, tuple[float, float, str]]] = []
     if layout.has_many:
         figure, blocks = layouts.make_small_multiples(layout, x.label, y.label)
         axes = [axis for block in blocks for axis in block.values()]
         for block, (_, runs) in zip(blocks, layout.panels, strict=True):
-            lines, dashed = make_lines(runs, points), make_lines(runs, beside)
+            lines, dashed = make_lines(runs, points, is_log), make_lines(runs, beside)
             bands = _make_bands(runs, around)
             others = {label: make_outline(members) for label, members in lines.items()}
             for label, axis in block.items():
@@ -230,13 +234,13 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
         blocks = []
         figure, axes = layouts.make_figure(layout, layout.columns, 2.1, x.share)
         for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-            drawn.append(_draw(axis, layout, make_lines(runs, points), make_lines(runs, beside), y.digits))
+            drawn.append(_draw(axis, layout, make_lines(runs, points, is_log), make_lines(runs, beside), y.digits))
             _draw_bands(axis, layout, _make_bands(runs, around))
             _name_absent(axis, runs, layout, points, x)
         layouts.label_axes(axes, x.label, y.label, x.share)
         explained = marks.make_label_marks(layout.looks)
-    _scale_axes(axes, layout, x, y)
-    for axis, ends in zip(axes, drawn, strict=True) if axes[0].get_yscale() == "log" else ():
+    _scale_axes(axes, layout, x, y, is_log)
+    for axis, ends in zip(axes, drawn, strict=True) if is_log else ():
         _name_zeros(axis, ends, layout)
     layouts.draw_grid(blocks)
     if x.column in ("epoch", "step"):  # only here do all lines end at the same place
@@ -251,9 +255,8 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
         ]
     if any(line.get_marker() == _NOT_DONE for axis in axes for line in axis.lines):
         explained.append(Line2D([], [], color=GREY, marker=_NOT_DONE, linestyle="none", label="not done"))
-    marks.draw_legend(
-        figure, explained, marks.describe_seeds(layout, "band"), _explain_many(layout), y.note, layout.omitted
-    )
+    seeds = marks.describe_seeds(layout, "band", is_log=is_log)
+    marks.draw_legend(figure, explained, seeds, _explain_many(layout), y.note, layout.omitted)
     title = f"{y.title} against {x.title}"
     if y.result:
         alt = marks.write_alt_text(f"{title}; at the end", layout, y.result, y.unit, y.scale, y.offset)
@@ -348,20 +351,27 @@ def _name_absent(axis: Axes, runs: pd.DataFrame, layout: Layout, points: RunPoin
     marks.name_absent(axis, runs, words, layout)
 
 
-def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> None:
-    """Set scales, ticks and limits; an axis is logarithmic if its values span decades."""
+def _spans_decades(runs: pd.DataFrame, *measures: RunPoints) -> bool:
+    names = set(name_runs(runs))
+    values = [line[line[:, 1] > 0, 1] for points in measures for run, line in points.items() if run in names]
+    ends = [(each.min(), each.max()) for each in values if len(each)]
+    return bool(ends) and max(high for _, high in ends) > WIDE * min(low for low, _ in ends)
+
+
+def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis, is_log: bool) -> None:
+    """Set scales, ticks and limits; `is_log` says whether y is logarithmic, x is if its values span decades."""
     is_wide = max(axis.dataLim.x1 for axis in axes) > WIDE * min(axis.dataLim.minposx for axis in axes)
-    spans_decades = max(axis.dataLim.y1 for axis in axes) > WIDE * min(axis.dataLim.minposy for axis in axes)
-    if y.is_log or (y.may_be_log and spans_decades):
-        least = min(filter(None, map(_find_least, axes)), default=None)
+    if is_log:
+        values = np.concatenate([_list_positive(axis) for axis in axes])
+        bottom, top = values.min(initial=np.inf), values.max(initial=0.0)
+        if top > 0:  # bands of few seeds are wide: they may leave the axes
+            bottom = max(bottom / _MOST_BESIDE, min(bottom, *(axis.dataLim.minposy for axis in axes)) / 1.2)
+            top = min(top * _MOST_BESIDE, max(top, *(axis.dataLim.y1 for axis in axes)) * 1.2, y.most * 1.2)
         for axis in axes:
             axis.set_yscale("log")
-            axis.set_ylim(
-                bottom=least and least / 1.3
-            )  # the limit is that of lines: an interval may reach down to zero
-            axis.yaxis.set_major_locator(
-                LogLocator(subs=(1, 2, 5) if axis.get_ylim()[1] < 100 * (least or 1) else (1,))
-            )
+            if top > 0:
+                axis.set_ylim(bottom, top)
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if top < 100 * bottom else (1,)))
             axis.yaxis.set_major_formatter(_PLAIN)
             axis.yaxis.set_minor_locator(NullLocator())  # the default draws none, but takes time
     for axis in axes:
@@ -383,13 +393,12 @@ def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis) -> Non
         layouts.share_limits(axes, x.share)
 
 
-def _find_least(axis: Axes) -> float | None:
-    """Return the smallest positive y of the lines in these axes; None if there is none."""
+def _list_positive(axis: Axes) -> np.ndarray:
+    """Return the positive y of the lines in these axes, (points,)."""
     lines = (
         line for artist in axis.collections if isinstance(artist, LineCollection) for line in artist.get_segments()
     )
-    values = [line[line[:, 1] > 0, 1] for line in lines if len(line)]
-    return min((float(each.min()) for each in values if len(each)), default=None)
+    return np.concatenate([np.empty(0), *(line[line[:, 1] > 0, 1] for line in lines if len(line))])
 
 
 def _explain_many(layout: Layout) -> str:

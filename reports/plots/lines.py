@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gradsweep import run_directory
-from reports.analysis.statistics import compute_band
+from reports.analysis.statistics import compute_band, stretch_band
 from reports.analysis.targets import split_by_run
 
 MAX_LINES = 40  # of one label in a panel; more are summed up
@@ -50,11 +50,11 @@ def collect_points(frame: pd.DataFrame, x: str, y: str) -> RunPoints:
     return split_by_run(frame[is_finite], [x, y])
 
 
-def make_lines(runs: pd.DataFrame, points: RunPoints) -> dict[str, Sequence[Line]]:
+def make_lines(runs: pd.DataFrame, points: RunPoints, is_log: bool = False) -> dict[str, Sequence[Line]]:
     """Return the lines of each label: one for the finished runs of each cell, and one for each other run.
 
     If a label has more than `MAX_LINES`, two lines replace them: the median of those of finished runs, with a band of
-    the middle 80 %, and likewise the median of the others.
+    the middle 80 %, and likewise the median of the others. With `is_log`, intervals are computed on the log scale.
     """
     found: dict[str, list[Line]] = {}
     done: dict[tuple[str, int], list[np.ndarray]] = {}
@@ -68,7 +68,7 @@ def make_lines(runs: pd.DataFrame, points: RunPoints) -> dict[str, Sequence[Line
             x, y = _thin(line).T
             lines.append(Line(x, y, is_done=False))
     for (label, _), members in done.items():
-        found[label].append(_average_runs(members))
+        found[label].append(_average_runs(members, is_log))
     return {label: _limit_lines(lines) for label, lines in found.items()}
 
 
@@ -103,12 +103,14 @@ def name_runs(runs: pd.DataFrame) -> list[RunKey]:
     return list(zip(runs["sweep"], runs["run"], strict=True))
 
 
-def _average_runs(lines: Sequence[np.ndarray]) -> Line:
+def _average_runs(lines: Sequence[np.ndarray], is_log: bool) -> Line:
     """Return the mean of some runs' lines with its 95 % interval; a single line is its own mean."""
     if len(lines) == 1:
         return Line(*_thin(lines[0]).T)
     x, values = _interpolate(lines)
     mean, low, high = compute_band(values)
+    if is_log:
+        low, high = stretch_band(mean, low, high)
     return Line(x, mean, low, high)
 
 

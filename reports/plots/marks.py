@@ -168,10 +168,11 @@ def _grow(figure: Figure, inches: float) -> None:
             text.set_y(text.get_position()[1] * shrunk)
 
 
-def describe_seeds(layout: Layout, interval: str, column: str = "status") -> str:
+def describe_seeds(layout: Layout, interval: str, column: str = "status", is_log: bool = False) -> str:
     """Return the legend's note on means: `mean of 5 seeds, band: 95 % interval`; empty if no line or bar is a mean."""
     means = layout.describe_means(column)
-    return f"{means}, {interval}: 95 % interval" if means else ""
+    how = " (computed on the log scale)" if is_log else ""
+    return f"{means}, {interval}: 95 % interval{how}" if means else ""
 
 
 def describe_own(layout: Layout, interval: str) -> str:

@@ -88,7 +88,7 @@ def _describe_collective(name: str, found: Mapping[str, Any]) -> str:
     first, last = points[0], points[-1]
     switches = [format_size(switch) for switch in found.get("switch_points") or []]
     behaves = f", other lines from {' and '.join(switches)} on" if switches else ""
-    return (
+    return units.spell_quantities(
         f"{name}: {units.format_time(first['time_s'])} for {format_size(first['bytes'])}, "
         f"{units.format_time(last['time_s'])} for {format_size(last['bytes'])}{behaves}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.measures import THROUGHPUT, find_own_intervals, select_once
+from reports.analysis.statistics import stretch_band
 from reports.plots import layout as layouts
 from reports.plots import marks
 from reports.plots.curves import choose_middle_unit
@@ -80,10 +82,11 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
     clouds = [_make_cloud(_select_measured(runs, cost), cost) for _, runs in panels]
     costs = np.concatenate([cloud.x[0] for cloud in clouds])
     size, unit = choose_middle_unit(costs) if cost.unit == "B" else (1.0, cost.unit)
-    clouds = [dataclasses.replace(cloud, x=cloud.x / size) for cloud in clouds]
+    is_log = costs.max() > WIDE * costs.min()
+    clouds = [dataclasses.replace(cloud, x=_stretch(cloud.x / size) if is_log else cloud.x / size) for cloud in clouds]
     for axis, cloud in zip(axes, clouds, strict=True):
         axis.margins(0.16, 0.14)
-        if costs.max() > WIDE * costs.min():
+        if is_log:
             axis.set_xscale("log")
         else:
             axis.locator_params("x", nbins=5)
@@ -96,8 +99,8 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
     points = (72 * (figure.get_figwidth() / min(columns, len(axes)) - 0.5), 72 * 0.7 * height)
     unnamed: set[str] = set()
     for axis, cloud, (_, runs) in zip(axes, clouds, panels, strict=True):
-        _draw_front(axis, cloud, cost)
-        unnamed |= _name_points(axis, cloud, layout, points)
+        stairs = _draw_front(axis, cloud, cost)
+        unnamed |= _name_points(axis, cloud, stairs, layout, points)
         is_shown = pd.Series(runs.index.isin(_select_measured(runs, cost).index), runs.index)
         marks.name_absent(axis, runs, marks.choose_words(runs, is_shown), layout)
     explained = [
@@ -145,17 +148,26 @@ def _make_cloud(runs: pd.DataFrame, cost: Cost) -> _Cloud:
     return _Cloud([cell["label"].iloc[0] for cell in cells], x, y, find_front(x[0], y[0], cost.more_is_better))
 
 
-def _draw_front(axis: Axes, cloud: _Cloud, cost: Cost) -> None:
-    """Draw the front as stairs to the edges of the axes: what is below it, another cell beats."""
+def _stretch(values: np.ndarray) -> np.ndarray:
+    """Return mean, low and high, (3, cells), with intervals for a logarithmic axis."""
+    return np.stack([values[0], *stretch_band(*values)])
+
+
+def _draw_front(axis: Axes, cloud: _Cloud, cost: Cost) -> np.ndarray:
+    """Draw the front as stairs to the edges of the axes: what is below it, another cell beats; return its corners,
+    (2, corners).
+    """
     (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
     best = np.flatnonzero(cloud.is_best)
     best = best[np.argsort(cloud.x[0, best])]
     x, y = cloud.x[0, best], cloud.y[0, best]
     if cost.more_is_better:
-        axis.step([left, *x, x[-1]], [y[0], *y, bottom], where="pre", **_STAIRS)
+        corners = np.stack([[left, *np.repeat(x, 2)], [*np.repeat(y, 2), bottom]])
     else:
-        axis.step([x[0], *x, right], [bottom, *y, y[-1]], where="post", **_STAIRS)
+        corners = np.stack([[*np.repeat(x, 2), right], [bottom, *np.repeat(y, 2)]])
+    axis.plot(*corners, **_STAIRS)
     axis.set(xlim=(left, right), ylim=(bottom, top))
+    return corners
 
 
 def _draw(axis: Axes, cloud: _Cloud, layout: Layout) -> None:
@@ -181,23 +193,29 @@ def _thin_cloud(cloud: _Cloud) -> np.ndarray:
     return cloud.is_best | ~tiles.duplicated().to_numpy()
 
 
-def _name_points(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, float]) -> set[str]:
+def _name_points(axis: Axes, cloud: _Cloud, stairs: np.ndarray, layout: Layout, size: tuple[float, float]) -> set[str]:
     """Write the names next to the marks, the front first, where they hide neither marks nor each other.
 
-    Names avoid the intervals too, as far as there is room.
+    Names avoid the intervals and the front too, as far as there is room.
 
     Args:
+        stairs: the corners of the front, (2, corners).
         size: approximate size of the axes, in points.
 
     Returns:
         The labels with a point that has no room for its name.
     """
-    x = _scale_values(cloud.x, axis.get_xlim(), size[0], is_log=axis.get_xscale() == "log")
+    is_log = axis.get_xscale() == "log"
+    x = _scale_values(cloud.x, axis.get_xlim(), size[0], is_log)
     y = _scale_values(cloud.y, axis.get_ylim(), size[1])
     taken = [(left - 3, low - 3, left + 3, low + 3) for left, low in zip(x[0], y[0], strict=True)]
     across = [(left, place - 1, right, place + 1) for left, right, place in zip(x[1], x[2], y[0], strict=True)]
     upright = [(place - 1, low, place + 1, high) for place, low, high in zip(x[0], y[1], y[2], strict=True)]
-    bars = [box for box in (*across, *upright) if np.isfinite(box).all()]
+    corners = np.stack(
+        [_scale_values(stairs[0], axis.get_xlim(), size[0], is_log), _scale_values(stairs[1], axis.get_ylim(), size[1])]
+    )
+    steps = [(*np.minimum(a, b) - 1.5, *np.maximum(a, b) + 1.5) for a, b in itertools.pairwise(corners.T)]
+    bars = [box for box in (*across, *upright, *steps) if np.isfinite(box).all()]
     order = np.argsort(~cloud.is_best, kind="stable")
     named = order if len(order) <= _MAX_NAMED else order[: cloud.is_best.sum()]
     unnamed = {cloud.labels[place] for place in order if place not in named}
@@ -205,11 +223,10 @@ def _name_points(axis: Axes, cloud: _Cloud, layout: Layout, size: tuple[float, f
         text, is_best = escape_label(cloud.labels[place], _LONGEST), cloud.is_best[place]
         boxes = [_place_name((x[0, place], y[0, place]), len(text), offset) for offset in _OFFSETS]
         free = [box for box in boxes if _is_inside(box, size) and not any(map(_overlaps_with(box), taken))]
-        clear = [box for box in free if not any(map(_overlaps_with(box), bars))]
         if not free:
             unnamed.add(cloud.labels[place])
             continue
-        box = (clear or free)[0]
+        box = min(free, key=lambda box: sum(map(_overlaps_with(box), bars)))
         taken.append(box)
         left, up, side = _OFFSETS[boxes.index(box)]
         axis.annotate(
@@ -249,4 +266,4 @@ def _overlaps_with(one: _Box) -> Callable[[_Box], bool]:
 
 
 def _is_inside(box: _Box, size: tuple[float, float]) -> bool:
-    return box[0] >= 0 and box[2] <= size[0] + 8 and box[1] >= -2 and box[3] <= size[1] + 6
+    return box[0] >= 0 and box[2] <= size[0] and box[1] >= 0 and box[3] <= size[1]

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from gradsweep import run_directory
-from gradsweep.options.units import format_bandwidth, format_time
+from gradsweep.options.units import format_bandwidth, format_time, spell_quantities
 from gradsweep.text import plural
 from reports.reading.json_values import as_list, as_mapping, as_number
 from reports.reading.text import clean, format_setting, format_settings, join_words
@@ -83,7 +83,7 @@ def _write_transport_remarks(runs: pd.DataFrame) -> list[str]:
 
 
 def format_network(latency: Any, bandwidth: Any) -> str:
-    """Return a network as a text such as `215us one way, 941mbit/s`; empty if nothing was measured."""
+    """Return a network as a text such as `215 µs one way, 941 Mbit/s`; empty if nothing was measured."""
     if not format_setting(latency) or not format_setting(bandwidth):
         return ""
-    return f"{format_time(latency)} one way, {format_bandwidth(bandwidth)}/s"
+    return spell_quantities(f"{format_time(latency)} one way, {format_bandwidth(bandwidth)}")

@@ -32,6 +32,11 @@ def format_number(value: float, digits: int = 3) -> str:
     return f"{float(rounded):,.{max(digits - 1 - exponent, 0)}f}"
 
 
+def format_percent(share: float, decimals: int = 0) -> str:
+    """Return a share in percent: `2.1 %`."""
+    return f"{100 * share:.{decimals}f} %"
+
+
 def format_spread(mean: float, std: float, digits: int = 3) -> str:
     """Return `mean ± std` with enough decimals for `digits` digits of `mean` and for one digit of `std`.
 

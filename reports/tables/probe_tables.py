@@ -92,7 +92,9 @@ def _build_link_table(probe: Mapping[str, Any], about: str) -> ReportTable:
         ("ring_bandwidth", "bandwidth, all to the next", units.format_bandwidth),
     ):
         values = [measured.get(key), expected.get(key)]
-        cells = [make_text_cell(name), *(make_text_cell("") if v is None else TableCell(v, shown(v)) for v in values)]
+        texts = ["" if value is None else units.spell_quantities(shown(value)) for value in values]
+        pairs = zip(("" if value is None else value for value in values), texts, strict=True)
+        cells = [make_text_cell(name), *(TableCell(value, text) for value, text in pairs)]
         rows.append(tuple(cells[: len(columns)]))
         records.append({"link": key, "measured": values[0], "expected": values[1]})
     busy = measured.get("busy_cores")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gradsweep.options.units import spell_quantities
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
-from reports.reading.text import format_number
+from reports.reading.text import format_number, format_percent
 from reports.scaling.measured.cell import MeasuredCell
 from reports.scaling.model.cross_validation import CrossValidation, HeldOut
 from reports.scaling.model.predict import Predictor
@@ -27,7 +28,7 @@ def build_check_table(check: CrossValidation, remarks: Sequence[str]) -> ReportT
     records = [{**name(one.cell), "left_out": kind, **_list_errors(one)} for kind, held in kinds for one in held]
     rows = [
         (
-            *(TableCell(name(one.cell)[key], str(name(one.cell)[key])) for key in keep),
+            *(TableCell(name(one.cell)[key], spell_quantities(str(name(one.cell)[key]))) for key in keep),
             *(TableCell(time, format_number(1e3 * time)) for time in (one.cell.step_s, float(one.predicted.total))),
             TableCell(one.error, f"{100 * one.error:+.1f}"),
         )
@@ -68,16 +69,19 @@ def _list_errors(one: HeldOut) -> dict[str, Any]:
 def summarize_check(check: CrossValidation) -> list[str]:
     """Describe the errors in a sentence or two."""
     said = [
-        f"{len(check.held)} cells left out one by one: the step's time is off by {check.median:.1%} (median), "
-        f"{check.p90:.1%} (90th percentile)"
+        f"{len(check.held)} cells left out one by one: the step's time is off by "
+        f"{format_percent(check.median, 1)} (median), {format_percent(check.p90, 1)} (90th percentile)"
     ]
     if check.limited:
         said.append(f"{check.limited} cells are not among them: the CPUs were their limit, not the network")
     if check.beyond:
         most = check.beyond[0].cell.workers
-        said.append(f"fitted without any run of {most} workers, those are off by {check.beyond_median:.1%} (median)")
+        off = format_percent(check.beyond_median, 1)
+        said.append(f"fitted without any run of {most} workers, those are off by {off} (median)")
     return said
 
+
+_SPELLED = {"1": "", "us": "µs"}
 
 EMULATED = ", in these runs and on emulated networks only"
 
@@ -124,7 +128,7 @@ def build_model_table(predictor: Predictor) -> ReportTable:
                 make_text_cell(name),
                 make_text_cell(what),
                 TableCell(value, format_number(value)),
-                make_text_cell(unit),
+                make_text_cell(_SPELLED.get(unit, unit)),
             )[keep:]
             for name, what, value, unit in rows
         ),

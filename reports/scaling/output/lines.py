@@ -15,6 +15,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLo
 from gradsweep.options.units import spell_quantities
 from reports.plots import style
 from reports.plots.layout import GREY, escape_label
+from reports.reading.text import format_percent
 from reports.scaling.model.predict import LEVEL
 
 DASHES = (0, (4, 2))
@@ -41,7 +42,7 @@ def draw_line(axis: Axes, line: Sequence[Point], look: style.Look, has_band: boo
 
 def explain_bands(methods: int) -> str:
     """Return the legend's note on the bands of lines of so many methods; empty if they have none."""
-    return f"band: {LEVEL:.0%} interval of the prediction".replace("%", " %") if methods <= MOST_BANDS else ""
+    return f"band: {format_percent(LEVEL)} interval of the prediction" if methods <= MOST_BANDS else ""
 
 
 def frame_workers(axis: Axes, counts: Sequence[int]) -> None:

@@ -77,7 +77,7 @@ def plot_efficiency(workload: str, predictions: Sequence[Prediction]) -> Plot:
     draw_legend(figure, [*make_label_marks(looks), *kinds], lines.explain_bands(len(looks)))
     most = max(one.workers for one in found)
     last = [
-        f"{one.network}, {one.method}: {format_number(100 * one.efficiency, 2)} %"
+        f"{spell_quantities(one.network)}, {one.method}: {format_number(100 * one.efficiency, 2)} %"
         for one in found
         if one.workers == most
     ]
@@ -164,7 +164,7 @@ def _describe_winners(found: WinMap) -> str:
         for column in (0, len(found.workers) - 1):
             unsure = CLOSE * bool(found.is_close[row, column]) or NO_INTERVAL * bool(found.has_no_interval[row, column])
             names.append(f"{unsure or found.methods[winner[row, column]]} with {found.workers[column]}")
-        said.append(f"at {format_bandwidth(rate)} {join_words(names)} workers")
+        said.append(f"at {spell_quantities(format_bandwidth(rate))} {join_words(names)} workers")
     return "; ".join(said)
 
 
@@ -212,7 +212,7 @@ def plot_break_even(workload: str, found: Sequence[BreakEven], latency: str) -> 
     wins: dict[str, list[str]] = {}
     for one in found:
         if one.wins or one.close or one.unknown:
-            wins.setdefault(one.method, []).append(f"{format_ranges(one)} with {one.workers}")
+            wins.setdefault(one.method, []).append(f"{spell_quantities(format_ranges(one))} with {one.workers}")
     told = "; ".join(f"{method}: {', '.join(texts)}" for method, texts in wins.items())
     return Plot(_make_name("scaling_break_even", workload), title, f"{title} by workers. {told}.", figure)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gradsweep.options.units import spell_quantities
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
 from reports.reading.text import format_number
 from reports.scaling.measured.links import Links
@@ -128,7 +129,7 @@ def build_table(found: Sequence[SimulatedSteps]) -> ReportTable:
     rough = (f"{ROUGH}: messages of different workers meet on links, and are taken to share them all the time",)
     rows = [
         (
-            make_text_cell(one.network),
+            make_text_cell(spell_quantities(one.network)),
             make_text_cell(one.exchange),
             TableCell(one.workers, str(one.workers)),
             *(_make_cell(one, key, factor) for _, key, factor, _ in _FIGURES),

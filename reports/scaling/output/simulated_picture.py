@@ -39,7 +39,7 @@ def plot_efficiency(found: Sequence[SimulatedSteps]) -> Plot:
     axes[0].set_ylabel("efficiency [%]")
     draw_legend(figure, make_label_marks(looks), "" if all(one.exact for one in found) else "hollow: not exact")
     last = [
-        f"{one.network}, {one.exchange}: {format_number(100 * one.efficiency, 2)} %"
+        f"{spell_quantities(one.network)}, {one.exchange}: {format_number(100 * one.efficiency, 2)} %"
         for one in found
         if one.workers == counts[-1]
     ]

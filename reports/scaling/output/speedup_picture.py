@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from gradsweep.options.units import spell_quantities
 from reports.plots import style
 from reports.plots.layout import GREY, LEGEND, TEXT, escape_label
 from reports.plots.marks import draw_legend, make_label_marks
@@ -51,7 +52,7 @@ def plot_speedups(found: Sequence[Speedup], check: CrossValidation) -> Plot | No
     draw_legend(figure, marks, lines.explain_bands(len(methods)), *summarize_check(check)[:1])
     most = max(one.workers for one in found)
     ends = [
-        f"{' '.join(filter(None, (one.workload, one.network, one.method)))} {format_number(one.times, 2)}"
+        " ".join(filter(None, (one.workload, spell_quantities(one.network), one.method, format_number(one.times, 2))))
         for one in found
         if one.workers == most
     ]

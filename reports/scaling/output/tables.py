@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gradsweep.options.units import format_bandwidth
+from gradsweep.options.units import format_bandwidth, spell_quantities
 from reports.analysis.table import ReportTable, TableCell, TableColumn, make_text_cell
-from reports.reading.text import format_number
+from reports.reading.text import format_number, format_percent
 from reports.scaling.measured.cell import RACED_LEVEL
 from reports.scaling.measured.links import Links
 from reports.scaling.model import agarwal
@@ -30,9 +30,12 @@ SAID = (
 )
 _OWN = "every worker has cores and a host of its own, and as many samples a step whatever their number (weak scaling)"
 NO_ACCURACY = "about the time of a step; what a method does to the accuracy is not in it"
-INTERVALS = f"in brackets {LEVEL:.0%} intervals of predictions (jackknife+ over the cells left out)"
-RACED_INTERVALS = f"of measured times, {RACED_LEVEL:.0%} intervals of their race"
-_ABOUT_CLOSE = f"{CLOSE}: the interval of these times contains 1 (predicted: {LEVEL:.0%}; of a race: {RACED_LEVEL:.0%})"
+INTERVALS = f"in brackets {format_percent(LEVEL)} intervals of predictions (jackknife+ over the cells left out)"
+RACED_INTERVALS = f"of measured times, {format_percent(RACED_LEVEL)} intervals of their race"
+_ABOUT_CLOSE = (
+    f"{CLOSE}: the interval of these times contains 1 (predicted: {format_percent(LEVEL)}; of a race: "
+    f"{format_percent(RACED_LEVEL)})"
+)
 _ABOUT_NONE = f"{NO_INTERVAL}: these times have none (a race measures one), so they are not called a lead"
 
 
@@ -63,11 +66,13 @@ def build_table_by_workers(
 ) -> ReportTable:
     """Return a table with a row for each tuple of names (one name for each of `headers`) and a column for each number
     of workers.
+
+    Bandwidths and times are spelled as people write them, but in the records as they are typed.
     """
     rows: dict[tuple[str, ...], dict[int, TableCell]] = {}
     records = []
     for names, workers, value, text, record in figures:
-        rows.setdefault(tuple(names), {})[workers] = TableCell(value, text)
+        rows.setdefault(tuple(names), {})[workers] = TableCell(value, spell_quantities(text))
         records.append({**dict(zip(headers, names, strict=True)), "workers": workers, **record})
     counts = sorted({workers for row in rows.values() for workers in row})
     keep = [
@@ -80,10 +85,10 @@ def build_table_by_workers(
         (*(TableColumn(headers[place]) for place in keep), *(TableColumn(str(count), unit) for count in counts)),
         len(keep),
         tuple(
-            (*(make_text_cell(names[place]) for place in keep), *(row.get(count, empty) for count in counts))
-            for names, row in rows.items()
+            (*(make_text_cell(spelled[place]) for place in keep), *(row.get(count, empty) for count in counts))
+            for spelled, row in ((list(map(spell_quantities, names)), row) for names, row in rows.items())
         ),
-        remarks=tuple(remarks),
+        remarks=tuple(map(spell_quantities, remarks)),
         records=tuple(records),
         topic=TOPIC,
     )
@@ -215,7 +220,7 @@ def build_break_even_table(found: Sequence[BreakEven], latency: str, remarks: Se
         [
             f"all of it is predicted; nominal bit/s of Ethernet, and {latency} one way",
             "never, always: from 1 Mbit/s to 1 Tbit/s",
-            f"{CLOSE}: the {LEVEL:.0%} interval of the speed-up contains 1",
+            f"{CLOSE}: the {format_percent(LEVEL)} interval of the speed-up contains 1",
             f"{NO_INTERVAL}: predicted to be faster, but the prediction has no interval, so it is not called a lead",
             NO_ACCURACY,
             *remarks,
@@ -291,8 +296,8 @@ def describe_closest(found: Sequence[Needed], rivals: Mapping[Key, Any]) -> list
     said = []
     for (workload, network), (factor, way, one) in nearest.items():
         where = f"{f'{workload}, ' if workload else ''}{network}, {one.prediction.workers} workers"
-        times = format_number(math.ceil(factor * 100) / 100)
-        said.append(f"{where}: {one.prediction.method} would beat {one.winner.method} if it {way.format(times)}")
+        how = way.format(format_number(math.ceil(factor * 100) / 100))
+        said.append(f"{spell_quantities(where)}: {one.prediction.method} would beat {one.winner.method} if it {how}")
     return said
 
 

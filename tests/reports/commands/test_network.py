@@ -93,8 +93,8 @@ def test_tables_and_picture_of_all_that_was_probed(
         picture = directory / run_directory.PROBES / f"workers={workers}-3f9a2c1e/network.png"
         assert picture.read_bytes().startswith(b"\x89PNG")
     lines = [line.split() for line in said.splitlines()]
-    assert ["latency,", "one", "way", "300us", "200us"] in lines
-    assert ["bandwidth,", "all", "to", "the", "next", "900mbit", "956.4mbit"] in lines
+    assert ["latency,", "one", "way", "300", "µs", "200", "µs"] in lines
+    assert ["bandwidth,", "all", "to", "the", "next", "900", "Mbit/s", "956.4", "Mbit/s"] in lines
     assert ["busy", "cores", "meanwhile", "1.5", "of", "2"] in lines
     assert ["allreduce", "ring", "4", "B", "65.5", "kB", "1.00", "66.7", "1.2"] in lines
     assert ["allreduce", "ring", "131", "kB", "67.1", "MB", "2.00", "133", "1.2"] in lines
@@ -138,7 +138,7 @@ def test_the_picture_has_points_with_quartiles_lines_and_switch_points() -> None
     assert low == pytest.approx(0.9 * points.get_ydata()[0]) and high == pytest.approx(1.2 * points.get_ydata()[0])
     assert first.get_ydata()[0] == pytest.approx(1e-3 + 6e-8) and second.get_ydata()[-1] == pytest.approx(0.5053, 1e-3)
     assert list(switch.get_xdata()) == [92682] * 2 and axes.texts[0].get_text() == "92.7 kB"
-    assert "allreduce: 1ms for 4 B, 505.3ms for 67.1 MB, other lines from 92.7 kB on" in plot.alt
+    assert "allreduce: 1 ms for 4 B, 505.3 ms for 67.1 MB, other lines from 92.7 kB on" in plot.alt
 
 
 def test_a_collective_that_was_not_measured_at_all_leaves_its_panel_empty() -> None:

@@ -92,7 +92,7 @@ def test_the_picture_says_in_words_what_it_shows(tmp_path: Path) -> None:
     exact = simulated.SimulatedSteps("1gbit", "ring", 8, 0.2, 0.3, 0.25, 0.4, 0.1, 0.1, exact=True)
     found = [exact, dataclasses.replace(exact, exchange="server", efficiency=0.123, exact=False)]
     plot = simulated_picture.plot_efficiency(found)
-    assert plot.alt == "Simulated efficiency by workers; with 8 workers: 1gbit, ring: 40 %; 1gbit, server: 12 %."
+    assert plot.alt == "Simulated efficiency by workers; with 8 workers: 1 Gbit/s, ring: 40 %; 1 Gbit/s, server: 12 %."
     marks = [line for line in plot.figure.axes[0].lines if line.get_marker() != "None"]
     assert [line.get_markerfacecolor() == line.get_color() for line in marks] == [True, False]
     assert [line.get_ydata()[0] for line in marks] == pytest.approx([40, 12.3])

@@ -204,7 +204,7 @@ def test_one_panel_for_each_setting_but_seeds_share_one(tmp_path: Path) -> None:
     for axis in made["accuracy_epoch"].figure.axes:
         assert [len(lines.get_segments()) for lines in mean_lines(axis)] == [1]
     (legend,) = made["accuracy_epoch"].figure.legends
-    assert legend.get_title().get_text() == "mean of 2 seeds, band: 95 % interval"
+    assert legend.get_title().get_text() == "mean of 2 seeds, band: 95 % interval (computed on the log scale)"
     assert made["breakdown"].figure.legends[0].get_title().get_text() == "mean of 2 seeds"
 
 

@@ -8,14 +8,14 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import reports
 from gradsweep import run_directory
 from reports.analysis.grid import lay_out_runs
-from reports.analysis.statistics import compute_band, summarize
+from reports.analysis.statistics import compute_band, stretch_band, summarize
 from reports.plots import curves, style
 from reports.plots.layout import lay_out_panels as panels_of
 from reports.plots.lines import MAX_LINES, collect_points, make_lines, make_outline
@@ -94,7 +94,7 @@ def test_points_of_runs_are_apart_also_where_sweeps_have_the_same_names() -> Non
     assert {run: line.tolist() for run, line in found.items()} == {("a", "r"): [[1, 3]], ("b", "r"): [[1, 4]]}
 
 
-def test_an_interval_down_to_zero_does_not_stretch_a_logarithmic_axis(tmp_path: Path) -> None:
+def test_intervals_on_a_logarithmic_axis_are_factors_around_the_mean(tmp_path: Path) -> None:
     grid = [fabricate.config(seed=seed, epochs=3) for seed in range(2)]
     sweep = fabricate.sweep(tmp_path / "s", grid)
     report = reports.load(sweep)
@@ -104,10 +104,13 @@ def test_an_interval_down_to_zero_does_not_stretch_a_logarithmic_axis(tmp_path: 
     plot = curves.plot_curves(layout, epochs, curves.EPOCH, curves.LOSS)
     assert plot is not None
     (axis,) = plot.figure.axes
-    assert compute_band(np.array([[1, 0.01]]).T)[1][0] < 0, (
-        "there is an interval that a logarithmic axis has no room for"
-    )
-    assert axis.get_yscale() == "log" and axis.get_ylim()[0] == pytest.approx(0.1 / 1.3)
+    mean, low, high = compute_band(np.array([[5.0, 1, 0.1], [4.0, 0.01, 0.1]]))
+    assert low[1] < 0, "there is an interval that a logarithmic axis has no room for"
+    ends = stretch_band(mean, low, high)
+    assert ends[0] == pytest.approx(mean**2 / ends[1]) and (ends[0] > 0).all()
+    (band,) = (each for each in axis.collections if isinstance(each, PolyCollection))
+    assert sorted(set(band.get_paths()[0].vertices[:, 1])) == pytest.approx(sorted({*ends[0], *ends[1]}))
+    assert axis.get_yscale() == "log" and axis.get_ylim() == pytest.approx((0.1 / 3, 4.5 * 3))
 
 
 def test_error_bars_are_the_intervals(seeds: Path) -> None:

@@ -187,7 +187,7 @@ def test_a_run_and_two_runs_show_what_was_measured(sweep: Path, capsys: pytest.C
 
 
 def test_figures_for_people() -> None:
-    assert format_network(2.15e-4, 9.41e8) == "215us one way, 941mbit/s"
+    assert format_network(2.15e-4, 9.41e8) == "215 µs one way, 941 Mbit/s"
     assert format_network(float("nan"), 9.41e8) == format_network(pd.NA, pd.NA) == ""
 
 

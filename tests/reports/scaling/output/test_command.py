@@ -93,7 +93,7 @@ def test_the_check_is_told_with_its_error(place: Path, measured: Path, capsys: p
     alone = [row for row in found if row["left_out"] == "left out alone"]
     assert len(alone) == 45 and len(found) == 45 + 15
     errors = sorted(abs(float(row["error"])) for row in alone)
-    assert f"off by {errors[22]:.1%} (median)" in (place / "scaling_check.md").read_text()
+    assert f"off by {100 * errors[22]:.1f} % (median)" in (place / "scaling_check.md").read_text()
     out = told(capsys, measured, "--no-plots", "--workers", "8")
     assert "45 cells left out one by one" in out and "Which compressor is predicted to be fastest" in out
     assert "workers: " in out and " times as " in out and " would beat " in out
@@ -240,9 +240,9 @@ def test_a_network_that_the_cpus_limited_is_what_it_is_by_name(
             files.write_json(run / run_directory.RESULT, result)
     out = told(capsys, sweep, "--network", "ethernet_1g", "--workers", "2,64", "--no-plots")
     assert "ethernet_1g: the CPUs were the limit in all its runs" in out and "its figures are nominal" in out
-    assert "ethernet_1g: 956.4mbit of payload, 200us one way" in out
+    assert "ethernet_1g: 956.4 Mbit/s of payload, 200 µs one way" in out
     found = rows(sweep / "scaling", "throughput")
     assert {(row["network"], row["workers"]) for row in found if row["extrapolated"] == "false"} == {("wan_100m", "2")}
     assert "6 cells are not among them: the CPUs were their limit" in out
     out = told(capsys, sweep, "--network", "1gbit", "--workers", "2", "--no-plots")
-    assert "ethernet_1g: 956.4mbit of payload, 220us one way" in out, "as the runs had expected it"
+    assert "ethernet_1g: 956.4 Mbit/s of payload, 220 µs one way" in out, "as the runs had expected it"
