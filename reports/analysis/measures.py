@@ -91,6 +91,7 @@ SPEEDUP = Measure(
 EFFICIENCY = Measure(
     "efficiency", "Scaling efficiency", "efficiency", "fraction", 100, "%", topic=THROUGHPUT_TOPIC, absent=NO_BASELINE
 )
+_HIGH = 0.9  # median accuracy
 RACED = frozenset(
     (
         *("iterations_per_second", "samples_per_second", "throughput_low", "throughput_high", "timed_steps", "step_s"),
@@ -181,6 +182,11 @@ def define_target_measures(target: float) -> tuple[Measure, Measure]:
         return _define_cost(name, f"{title} to {percent} % test accuracy", name, unit, TARGET_TOPIC, NOT_REACHED)
 
     return define("time", "Training time", "s"), define("bytes", "Sent by one worker", "B")
+
+
+def shows_error(accuracies: pd.Series) -> bool:
+    """Tell whether curves show the error, on a logarithmic axis, in place of accuracies as high as these."""
+    return bool(accuracies.median() >= _HIGH)
 
 
 def select_measured(runs: pd.DataFrame, column: str) -> pd.Series:

@@ -22,6 +22,7 @@ _SCRIPTS = (
     "dom.js",
     "theme.js",
     "data.js",
+    "means.js",
     "choice.js",
     "draw.js",
     "curves.js",

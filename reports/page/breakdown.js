@@ -18,7 +18,7 @@ function breakdownPlot(host) {
   const phaseLegend = (keys) =>
     legend(keys, phases.map((phase) => [phase, swatch(DATA.phases[phase])]), (phase) => !off.has(phase), toggle);
   const again = plot(host, "Where the time of a step goes", controls, () => {
-    const shown = (groups.get(setting) ?? []).filter((cell) => isDrawn(cell));
+    const shown = (groups.get(setting) ?? []).filter((cell) => isDrawn(cell) && mean(cell, "step_s") !== null);
     const names = shown.map((cell) => plain(cell.label, 32));
     const traces = phases.filter((phase) => !off.has(phase)).map((phase) => {
       const times = shown.map((cell) => timeOf(cell, phase) * (share === "ms" ? 1e3 : 100 / mean(cell, "step_s")));

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ import pandas as pd
 
 from gradsweep import csv_columns, run_directory
 from reports.analysis.grid import Grid, find_centralised
-from reports.analysis.measures import RACED, compute_efficiency, find_own_intervals, select_once
-from reports.analysis.statistics import compute_band
+from reports.analysis.measures import RACED, compute_efficiency, find_own_intervals, select_measured, select_once
+from reports.analysis.statistics import compute_band, compute_quantiles
 from reports.analysis.targets import split_by_run
 from reports.page.assets import convert_numbers, round_digits, thin_places
 from reports.reading.columns import list_metrics
@@ -99,6 +99,49 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
     ]
 
 
+def collect_samples(grid: Grid, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the values of each run of the cells that have several, for means over some of them.
+
+    Args:
+        cells: of `collect_cells`.
+
+    Returns:
+        The `names` of the values, and which of them are `raced`; by row, the run's values (None: not measured, or not
+        finished), the race that it took them from, and the ends of its throughput's own interval, times the throughput.
+    """
+    runs = grid.runs
+    names = [*MEASURES, *list_metrics(runs)]
+    table = round_digits(runs.assign(efficiency=compute_efficiency(grid))[names].to_numpy("float64"))
+    for place, name in enumerate(names):
+        table[~select_measured(runs, name).to_numpy(bool), place] = np.nan
+    races = runs.groupby(["sweep", "race", "raced_by"], sort=False).ngroup().where(runs["raced_by"].notna(), -1)
+    speeds = runs[["throughput_low", "throughput_high", "iterations_per_second"]].to_numpy("float64", na_value=np.nan)
+    own = round_digits(speeds[:, :2] / speeds[:, 2:])
+    return {
+        "names": names,
+        "raced": [name for name in names if name in RACED],
+        "rows": {
+            str(row): {
+                "values": convert_numbers(table[row]),
+                "race": int(races.iloc[row]) if races.iloc[row] >= 0 else None,
+                "own": convert_numbers(own[row]) if np.isfinite(own[row]).all() else None,
+            }
+            for row in _list_repeated(cells)
+        },
+    }
+
+
+def _list_repeated(cells: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the rows of the runs whose cell has several."""
+    return [row for cell in cells if len(cell["runs"]) > 1 for row in cell["runs"]]
+
+
+def list_quantiles(cells: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the factors of the 95 % intervals of 2, 3, ... runs, up to the most of a cell."""
+    counts = np.arange(2, max((len(cell["runs"]) for cell in cells), default=0) + 1)
+    return [float(value) for value in round_digits(compute_quantiles(counts), 6)] if len(counts) else []
+
+
 def _find_timed(runs: pd.DataFrame, cells: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return for each cell the positions of the runs that measured its throughput; a race's figure counts once."""
     is_timed = select_once(runs, "iterations_per_second").to_numpy(bool)
@@ -118,16 +161,29 @@ def _add_own_intervals(runs: pd.DataFrame, cells: Sequence[Sequence[int]], value
 
 
 def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
-    """Return the curves of single runs, by row of `grid.runs`: unfinished runs first, until there are enough curves."""
-    y = _find_recorded(epochs)
-    curves = _split_by_run(grid, epochs, X, y)
-    most = _ROOM // ((len(X) + len(y)) * _POINTS)
+    """Return the curves of single runs, by row of `grid.runs`; of too many, those of unfinished runs first."""
+    return _thin_curves(grid, epochs, X, _find_recorded(epochs))
+
+
+def collect_run_profiles(grid: Grid, profile: pd.DataFrame, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the profiles of those runs whose cell has several, by row of `grid.runs`."""
+    return _thin_curves(grid, profile, PROFILE_X, PROFILE_Y, set(_list_repeated(cells)))
+
+
+def _thin_curves(
+    grid: Grid, frame: pd.DataFrame, x: Sequence[str], y: Sequence[str], only: Collection[int] | None = None
+) -> dict[str, Any]:
+    curves = _split_by_run(grid, frame, x, y)
+    curves = {row: curve for row, curve in curves.items() if only is None or row in only}
+    width = len(x) + len(y)
+    points = max(_FEWEST, min(_POINTS, _ROOM // max(len(curves) * width, 1)))
+    most = _ROOM // (width * points)
     is_done = (grid.runs["status"] == run_directory.DONE).to_numpy()
     rows = sorted(curves, key=lambda row: (bool(is_done[row]), row))[:most]
     found = {}
     for row in rows:
-        columns = round_digits(curves[row][list(thin_places(len(curves[row]), _POINTS))]).T
-        found[str(row)] = dict(zip((*X, *y), map(convert_numbers, columns), strict=True))
+        columns = round_digits(curves[row][list(thin_places(len(curves[row]), points))]).T
+        found[str(row)] = dict(zip((*x, *y), map(convert_numbers, columns), strict=True))
     return {"curves": found, "left_out": len(curves) - len(rows)}
 
 

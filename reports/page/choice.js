@@ -22,13 +22,13 @@ function isShown(label) {
   return !hidden.has(label) && drawn.includes(label);
 }
 
-// Whether the plots draw a cell: its mean is over all of its runs, so that all of them must be chosen.
+// Whether the plots draw a cell.
 function isDrawn(cell) {
   return isShown(cell.label) && isChosen(cell);
 }
 
 function isChosen(cell) {
-  return chosenRows === null || cell.runs.every((row) => chosenRows.has(row));
+  return chosenRows === null || cell.runs.some((row) => chosenRows.has(row));
 }
 
 function tellChoice() {
@@ -40,9 +40,10 @@ function toggleLabel(label) {
   tellChoice();
 }
 
-// Draw these runs only; null: all.
+// Draw these runs only; null: all. The mean of a cell is over those of its runs that are chosen.
 function drawRuns(rows) {
   chosenRows = rows && new Set(rows);
+  for (const cell of CELLS) limitCell(cell, cell.runs.filter((row) => chosenRows === null || chosenRows.has(row)));
   const labels = new Set(CELLS.filter(isChosen).map((cell) => cell.label));
   drawn = defaultLabels([...LOOKS.keys()].filter((label) => labels.has(label)));
   hidden.clear();
@@ -91,9 +92,9 @@ function labelLegend(host) {
       ),
     );
   }
-  const parts = CELLS.filter((cell) => !isChosen(cell) && cell.runs.some((row) => chosenRows.has(row))).length;
-  if (parts) {
-    const text = `${counted(parts, "mean")} over chosen and other runs ${parts === 1 ? "is" : "are"} not drawn: choose all seeds.`;
+  const lacking = CELLS.filter((cell) => isDrawn(cell) && cell.whole?.curve && !cell.curve).length;
+  if (lacking) {
+    const text = `${counted(lacking, "mean curve")} of chosen runs ${lacking === 1 ? "is" : "are"} not drawn: the page has no room for the curve of each run.`;
     host.append(make("span", { class: "note" }, text));
   }
 }

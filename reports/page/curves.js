@@ -1,20 +1,22 @@
 // Curves over training: a line per compressor, its band over seeds, in one setting of everything else.
 
+// Where accuracies are high, the error tells them apart, on a logarithmic axis.
+const asError = (measure, name) => (DATA.shows_error ? { ...measure, name, scale: -100, offset: 100, digits: 3, most: 100 } : measure);
 const CURVE_Y = {
-  test_accuracy: { ...MEASURES.accuracy, name: "test accuracy" },
+  test_accuracy: asError(MEASURES.accuracy, "test error"),
   test_loss: { ...MEASURES.loss, name: "test loss" },
   train_loss: { ...MEASURES.loss, name: "training loss" },
   compression_error: MEASURES.compression_error,
-  local_test_accuracy: MEASURES.local_accuracy,
+  local_test_accuracy: asError(MEASURES.local_accuracy, "test error of the workers' own models"),
   consensus_distance: MEASURES.consensus_distance,
   memory_norm: { name: "norm of the memory", unit: "l2", scale: 1, digits: 3 },
   ...Object.fromEntries(DATA.metrics.map((column) => [column, MEASURES[column]])),
 };
 const CURVE_X = {
-  epoch: { name: "epoch", unit: "" },
-  step: { name: "step", unit: "" },
-  time_s: { name: "training time", unit: "s" },
-  sent_bytes: { name: "sent by one worker", unit: "B" },
+  epoch: { name: "epoch", unit: "", scale: 1 },
+  step: { name: "step", unit: "", scale: 1 },
+  time_s: { name: "training time", unit: "s", scale: 1 },
+  sent_bytes: { name: "sent by one worker", unit: "B", scale: 1 },
 };
 
 // `from` is where a cell keeps them: `curve` or `profile`.
@@ -29,41 +31,64 @@ function curvesPlot(host, title, from, xs, ys) {
     groups.size > 1 && ["Setting", [...groups.keys()], setting, (chosen) => (setting = chosen)],
   ];
   plot(host, title, controls, () => {
-    const shown = (groups.get(setting) ?? []).filter((cell) => isDrawn(cell) && cell[from]?.[y]);
-    const traces = shown.flatMap((cell) => cellCurve(cell, from, x, y));
-    const layout = {
-      xaxis: { title: { text: axisTitle(CURVE_X[x]) }, exponentformat: "SI", rangemode: "tozero" },
-      yaxis: { title: { text: axisTitle(CURVE_Y[y]) }, ...scaleOf(y, shown.flatMap((cell) => cell[from][y][0])) },
-    };
-    if (shown.some((cell) => cell[from][y].length > 1)) layout.annotations = [said("band: 95 % interval over seeds")];
-    const ends = shown.map((cell) => `${cell.label}: ${number(lastOf(cell[from][y][0]) * CURVE_Y[y].scale)}`);
+    const cells = (groups.get(setting) ?? []).filter((cell) => isDrawn(cell) && cell[from]?.[y]);
+    const axes = curveAxes(x, y, cells.map((cell) => [cell[from][x], cell[from][y][0]]));
+    const traces = cells.flatMap((cell) => cellCurve(cell, from, x, y, axes));
+    const layout = { xaxis: axes.x.layout, yaxis: { ...axes.y.layout, ...axes.rangeOf(traces) } };
+    const last = cells.map((cell) => [cell.label, convert(lastOf(cell[from][y][0]), CURVE_Y[y])]);
+    const zeros = axes.y.isLog ? last.filter(([, value]) => value <= 0).map(([label]) => plain(label, 24)) : [];
+    const band = cells.some((cell) => cell[from][y].length > 1) ? `band: 95 % interval over seeds${axes.y.isLog ? " (computed on the log scale)" : ""}` : "";
+    const notes = [band, zeros.length ? `at 0 in the end: ${zeros.join(", ")}` : ""].filter(Boolean).join("; ");
+    if (notes) layout.annotations = [said(notes)];
+    const ends = last.map(([label, value]) => `${label}: ${number(value)}`);
     const alt = `${CURVE_Y[y].name} against ${CURVE_X[x].name}, ${setting}; at the end: ${ends.join(", ")}.`;
-    return { traces, layout, alt: shown.length ? alt : "" };
+    return { traces, layout, alt: cells.length ? alt : "" };
   });
 }
 
-// A distance falls by decades; a logarithmic axis leaves out what is 0, as on a complete graph.
-function scaleOf(y, values) {
-  const positive = values.filter((value) => value > 0);
-  const range = Math.max(...positive) / Math.min(...positive);
-  if (y !== "consensus_distance" || !(range > 20)) return {};
-  return range < 1000 ? { type: "log", dtick: "D2", tickformat: "~g" } : { type: "log", dtick: 1, exponentformat: "power" };
+const LINEAR = ["compression_error", "memory_norm"]; // as in the pictures; so are accuracies
+const BESIDE = 3; // how far a logarithmic axis reaches beyond its lines for their bands, as a factor
+
+// The measures of both axes in units that suit the curves, pairs of x and y, and their part of plotly's layout.
+function curveAxes(x, y, curves) {
+  const measureX = inUnits(CURVE_X[x], curves.flatMap(([xs]) => xs));
+  const ys = curves.flatMap(([, values]) => values.map((value) => convert(value, CURVE_Y[y]))).filter((value) => value > 0);
+  const isError = CURVE_Y[y].most === 100;
+  const isAccuracy = y.endsWith("accuracy") && !isError;
+  const isLog = ys.length > 0 && (isError || (!isAccuracy && !LINEAR.includes(y) && isWide(ys)));
+  const xs = curves.flatMap(([each]) => each.map((at) => convert(at, measureX)));
+  const layoutX = x === "sent_bytes" && isWide(xs) ? logAxis(...rangeOfPositive(xs)) : { rangemode: "tozero" };
+  const [least, most] = rangeOfPositive(ys);
+  // The bands of few seeds are wide: they may leave a logarithmic axis.
+  const rangeOf = (traces) => {
+    if (!isLog) return {};
+    const [low, high] = rangeOfPositive(traces.flatMap((trace) => trace.y));
+    const ends = [Math.max(least / BESIDE, low / 1.2), Math.min(most * BESIDE, high * 1.2, (CURVE_Y[y].most ?? Infinity) * 1.2)];
+    return { ...logAxis(...ends), range: ends.map(Math.log10) };
+  };
+  const title = (measure) => ({ title: { text: axisTitle(measure) } });
+  return {
+    x: { measure: measureX, layout: { ...title(measureX), ...layoutX } },
+    y: { isLog, layout: title(CURVE_Y[y]) },
+    rangeOf,
+  };
 }
 
 function lastOf(values) {
   return values.findLast((value) => value !== null) ?? NaN;
 }
 
-function cellCurve(cell, from, x, y, ink) {
-  const { scale } = CURVE_Y[y];
+function cellCurve(cell, from, x, y, axes, ink) {
   const curve = cell[from];
-  const parts = curve[y].map((part) => part.map((value) => (value === null ? null : value * scale)));
+  const measure = axes.x.measure;
+  const bands = curve[x].map((_, place) => shownBand(curve[y].map((part) => part[place]), CURVE_Y[y], axes.y.isLog));
+  const parts = curve[y].map((_, side) => bands.map((band) => band[side] ?? null));
   const note = cell.done ? "" : ", not done";
   const of = curve.n > 1 ? `, mean of ${curve.n}` : "";
   const text = curve[x].map((at, place) => {
     const triple = curve[y].map((part) => part[place]);
-    const where = `${CURVE_X[x].name} ${number(at)} ${CURVE_X[x].unit}`.trim();
-    return `${plain(cell.label)}${note}<br>${where}: ${triple[0] === null ? "?" : withInterval(triple, CURVE_Y[y])}${of}`;
+    const where = `${measure.name} ${number(convert(at, measure))} ${measure.unit}`.trim();
+    return `${plain(cell.label)}${note}<br>${where}: ${triple[0] === null ? "?" : withInterval(triple, CURVE_Y[y], axes.y.isLog)}${of}`;
   });
-  return lineTraces(curve[x], parts, cell.label, text, cell.done ? "solid" : "dot", ink);
+  return lineTraces(curve[x].map((at) => convert(at, measure)), parts, cell.label, text, cell.done ? "solid" : "dot", ink);
 }

@@ -85,6 +85,50 @@ function measuresWithValues() {
   return Object.keys(MEASURES).filter((name) => CELLS.some((cell) => mean(cell, name) !== null));
 }
 
+// The least and the most of the values above 0; [Infinity, 0] without any.
+function rangeOfPositive(values) {
+  return values.reduce(([least, most], value) => (value > 0 ? [Math.min(least, value), Math.max(most, value)] : [least, most]), [Infinity, 0]);
+}
+
+const BYTE_UNITS = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]];
+const MOST_STRETCHED = 50; // logarithm of a factor beyond all axes
+
+// The measure in the unit that suits these values: bytes by their middle on a logarithmic axis, seconds by the longest.
+function inUnits(measure, values) {
+  const [least, most] = rangeOfPositive(values);
+  if (measure.unit === "B" && most > 0) {
+    const [size, unit] = BYTE_UNITS.find(([size]) => Math.sqrt(least * most) >= size) ?? [1, "B"];
+    return { ...measure, unit, scale: 1 / size };
+  }
+  if (measure.unit !== "s" || most <= 600) return measure;
+  return most > 7200 ? { ...measure, unit: "h", scale: 1 / 3600 } : { ...measure, unit: "min", scale: 1 / 60 };
+}
+
+function convert(value, { scale, offset = 0 }) {
+  return value === null || value === undefined ? null : value * scale + offset;
+}
+
+// (mean, low, high) as it is shown. On a logarithmic axis, low and high are a factor around the mean, and never 0.
+function shownBand(triple, measure, isLog = false) {
+  const [middle, one, other] = triple.map((value) => convert(value, measure));
+  if (triple.length < 3 || one === null) return [middle];
+  const factor = Math.exp(Math.min(Math.abs(other - one) / 2 / middle, MOST_STRETCHED));
+  return isLog && middle > 0 ? [middle, middle / factor, middle * factor] : [middle, Math.min(one, other), Math.max(one, other)];
+}
+
+const WIDE = 20; // largest over smallest value above which an axis is logarithmic
+
+function isWide(values) {
+  const [least, most] = rangeOfPositive(values);
+  return most > WIDE * least;
+}
+
+// A logarithmic axis with plain numbers at its ticks: at 1, 2 and 5 of each decade if there are few, of many as powers.
+function logAxis(least, most) {
+  const decades = Math.log10(most / least);
+  return { type: "log", ...(decades < 2 ? { dtick: "D2", tickformat: "~g" } : decades < 6 ? { dtick: 1, tickformat: "~g" } : { exponentformat: "power" }) };
+}
+
 function axisTitle({ name, unit }) {
   return unit ? `${name} [${unit}]` : name;
 }

@@ -72,10 +72,16 @@ function resultsOf(row) {
   return list;
 }
 
+// The run's cell with the means over all of its runs, whichever the plots are limited to.
+function wholeOf(row) {
+  const cell = CELL_OF.get(row);
+  return cell?.whole ?? cell;
+}
+
 function curveOf(row) {
   const curve = DATA.curves.curves[row];
   const section = make("section", {}, make("h3", {}, "Curves"));
-  if (!curve && !CELL_OF.get(row)?.curve) return null;
+  if (!curve && !wholeOf(row)?.curve) return null;
   if (!curve) {
     const why = fact("epochs_done")(row) ? "has no room in this page; it is in epochs.csv" : "was not recorded";
     section.append(make("p", { class: "note" }, `This run's own curve ${why}. Drawn is the mean of the runs that differ only in their seed.`));
@@ -90,26 +96,28 @@ const runAxes = { x: "epoch", y: "test_accuracy" };
 function drawRun(row) {
   const host = document.getElementById("run-curve");
   if (!host) return;
-  const [own, cell] = [DATA.curves.curves[row], CELL_OF.get(row)];
+  const [own, cell] = [DATA.curves.curves[row], wholeOf(row)];
   const draw = () => {
     const { x, y } = runAxes;
     const ink = lineColour(cell?.label);
+    const curves = [cell?.curve?.[y] && [cell.curve[x], cell.curve[y][0]], own?.[y] && [own[x], own[y]]].filter(Boolean);
+    const axes = curveAxes(x, y, curves);
     const traces = [];
     if (cell?.curve?.[y] && (cell.curve.n > 1 || !own)) {
-      traces.push(...cellCurve(cell, "curve", x, y, colour("muted")));
+      traces.push(...cellCurve(cell, "curve", x, y, axes, colour("muted")));
       traces.at(-1).name = `mean of ${counted(cell.curve.n, "run")} that differ only in the seed`;
     }
     if (own?.[y]) {
-      const values = own[y].map((value) => (value === null ? null : value * CURVE_Y[y].scale));
-      const text = values.map((value, place) => `this run<br>${CURVE_X[x].name} ${number(own[x][place])}: ${number(value, 4)} ${CURVE_Y[y].unit}`);
+      const [xs, values] = [own[x].map((at) => convert(at, axes.x.measure)), own[y].map((value) => convert(value, CURVE_Y[y]))];
+      const text = values.map((value, place) => `this run<br>${CURVE_X[x].name} ${number(xs[place])} ${axes.x.measure.unit}: ${number(value, 4)} ${CURVE_Y[y].unit}`);
       traces.push({
-        x: own[x], y: values, type: "scatter", mode: "lines+markers", text, hovertemplate: "%{text}<extra></extra>",
+        x: xs, y: values, type: "scatter", mode: "lines+markers", text, hovertemplate: "%{text}<extra></extra>",
         name: "this run", line: { color: ink, width: 2.5 }, marker: { size: 6, color: ink, symbol: symbol(cell?.label) },
       });
     }
     const layout = {
       height: 320, showlegend: true, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemclick: false, itemdoubleclick: false },
-      xaxis: { title: { text: axisTitle(CURVE_X[x]) }, exponentformat: "SI" }, yaxis: { title: { text: axisTitle(CURVE_Y[y]) } },
+      xaxis: axes.x.layout, yaxis: { ...axes.y.layout, ...axes.rangeOf(traces) },
     };
     Plotly.react(host, traces, withStyle(layout, traces.length > 0), { displaylogo: false, responsive: true, displayModeBar: false });
   };

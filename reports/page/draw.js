@@ -109,9 +109,9 @@ function lineTraces(x, [y, low, high], label, text, dash = "solid", ink = lineCo
   return traces;
 }
 
-// Bars from low to high of (mean, low, high); a single run has none, but of its throughput.
-function errorBars(triples, scale, look) {
-  const part = (from, to) => triples.map((triple) => Math.max(((triple[from] ?? triple[0]) - (triple[to] ?? triple[0])) * scale, 0));
+// Bars from low to high of (mean, low, high) as they are shown; a single run has none, but of its throughput.
+function errorBars(triples, look) {
+  const part = (from, to) => triples.map((triple) => Math.max((triple[from] ?? triple[0]) - (triple[to] ?? triple[0]), 0));
   return { ...look, type: "data", symmetric: false, array: part(2, 0), arrayminus: part(0, 1) };
 }
 
@@ -125,7 +125,7 @@ function faint(ink) {
 }
 
 // "97.31 (96.9 to 97.7)" of (mean, low, high).
-function withInterval([middle, low, high], { scale, unit, digits }) {
-  const range = low === null || low === undefined ? "" : ` (${number(low * scale, digits)} to ${number(high * scale, digits)})`;
-  return `${number(middle * scale, digits)}${range} ${unit}`;
+function withInterval(triple, measure, isLog = false) {
+  const [middle, ...ends] = shownBand(triple, measure, isLog).map((value) => number(value, measure.digits));
+  return `${middle}${ends.length ? ` (${ends.join(" to ")})` : ""} ${measure.unit}`;
 }

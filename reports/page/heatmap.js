@@ -25,13 +25,13 @@ function heatmapPlot(host) {
     ["Columns", names, columns, (chosen) => (columns = chosen)],
   ];
   plot(host, "Heat map", controls, () => {
-    const shown = CELLS.filter((cell) => isDrawn(cell) && mean(cell, value) !== null);
-    const [y, x] = [rows, columns].map((name) => [...new Set(shown.map(dims.get(name)))]);
+    const measured = CELLS.filter((cell) => isDrawn(cell) && mean(cell, value) !== null);
+    const [y, x] = [rows, columns].map((name) => [...new Set(measured.map(dims.get(name)))]);
     if (rows !== DATA.label) y.sort(compare);
     if (columns !== DATA.label) x.sort(compare);
     const fields = y.map(() => x.map(() => []));
-    for (const cell of shown) fields[y.indexOf(dims.get(rows)(cell))][x.indexOf(dims.get(columns)(cell))].push(cell);
-    const { scale, unit, digits } = MEASURES[value];
+    for (const cell of measured) fields[y.indexOf(dims.get(rows)(cell))][x.indexOf(dims.get(columns)(cell))].push(cell);
+    const { scale, unit, digits } = inUnits(MEASURES[value], measured.map((cell) => mean(cell, value)));
     const average = (cells) => cells.reduce((sum, cell) => sum + mean(cell, value), 0) / cells.length;
     const z = fields.map((line) => line.map((cells) => (cells.length ? average(cells) * scale : null)));
     const halves = fields.map((line) => line.map((cells) => (cells.length === 1 ? halfInterval(cells[0].values[value]) * scale : NaN)));
@@ -56,7 +56,7 @@ function heatmapPlot(host) {
       yaxis: { title: { text: plain(rows) }, type: "category", autorange: "reversed", showgrid: false },
     };
     const alt = `${MEASURES[value].name} by ${rows} and ${columns}; the numbers are in the tables.`;
-    return { traces: shown.length ? [trace] : [], layout, alt };
+    return { traces: measured.length ? [trace] : [], layout, alt };
   });
 }
 

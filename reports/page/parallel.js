@@ -30,14 +30,14 @@ function parallelPlot(host) {
   };
   const again = plot(host, "Parallel coordinates", [hint, show], () => {
     const all = CELLS.filter((cell) => isDrawn(cell) && results.every((name) => mean(cell, name) !== null));
-    const shown = all.slice(0, MOST_LINES);
+    const lines = all.slice(0, MOST_LINES);
     const axes = [
-      ...swept.map(([name, of]) => namedAxis(name, shown.map(of))),
-      ...results.map((name) => numberAxis(axisTitle(MEASURES[name]), shown.map((cell) => mean(cell, name) * MEASURES[name].scale))),
+      ...swept.map(([name, of]) => namedAxis(name, lines.map(of))),
+      ...results.map((name) => numberAxis(MEASURES[name], lines.map((cell) => mean(cell, name)))),
     ];
     const passes = (place) => [...kept].every(([at, [low, high]]) => low <= axes[at].heights[place] && axes[at].heights[place] <= high);
-    const every = shown.map((_, place) => place);
-    const linesOf = (label, isKept) => every.filter((place) => shown[place].label === label && passes(place) === isKept);
+    const every = lines.map((_, place) => place);
+    const linesOf = (label, isKept) => every.filter((place) => lines[place].label === label && passes(place) === isKept);
     const groups = [false, true].flatMap((isKept) => drawn.map((label) => [label, isKept, linesOf(label, isKept)]));
     const traces = groups.filter(([, , places]) => places.length).map(([label, isKept, places]) => {
       return {
@@ -50,7 +50,7 @@ function parallelPlot(host) {
           Array(axes.length + 1).fill(axes.map((axis) => `${plain(axis.name)}: ${plain(axis.texts[place])}`).join("<br>"))),
       };
     });
-    const left = all.length > shown.length ? `; the first ${shown.length} of ${all.length} cells` : "";
+    const left = all.length > lines.length ? `; the first ${lines.length} of ${all.length} cells` : "";
     const layout = {
       dragmode: "select", newselection: { line: { width: 0 } }, selections: [],
       margin: { l: 90, r: 70, t: 24, b: 60 }, width: Math.max(host.clientWidth, 120 * axes.length),
@@ -73,7 +73,7 @@ function parallelPlot(host) {
         font: { size: 11, color: colour("text") }, bgcolor: colour("paper"), borderpad: 1,
       }))),
     };
-    const chosen = kept.size ? `; ${every.filter(passes).length} of ${shown.length} lines stay` : "";
+    const chosen = kept.size ? `; ${every.filter(passes).length} of ${lines.length} lines stay` : "";
     return { traces, layout, alt: `A line per cell through ${axes.map((axis) => axis.name).join(", ")}${left}${chosen}.` };
   }, labelLegend, events);
 }
@@ -88,7 +88,10 @@ function namedAxis(name, values) {
   return { name, heights: values.map(heightOf), texts: values.map((value) => value || "null"), ticks };
 }
 
-function numberAxis(name, values) {
+function numberAxis(measure, numbers) {
+  const inUnit = inUnits(measure, numbers);
+  const values = numbers.map((value) => convert(value, inUnit));
+  const name = axisTitle(inUnit);
   const [least, most] = [Math.min(...values), Math.max(...values)];
   const heightOf = (value) => (most > least ? (value - least) / (most - least) : 0.5);
   const ticks = values.length ? [...new Set([least, (least + most) / 2, most])].map((v) => [heightOf(v), number(v)]) : [];

@@ -18,6 +18,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup, escape
 
+from gradsweep import run_directory
 from reports.analysis import measures
 from reports.analysis.answers import write_answers
 from reports.analysis.grid import BASELINE, Grid
@@ -113,6 +114,7 @@ def _collect_data(
 ) -> dict[str, Any]:
     """Return the data of the page's scripts."""
     methods = grid.by_method
+    found = cells.collect_cells(methods, epochs, profile)
     return {
         "runs": runs.encode_table(table, details),
         "configs": runs.collect_configs(grid),
@@ -120,8 +122,12 @@ def _collect_data(
         "label": "compressor" if methods is grid else "method",
         "keys": methods.keys,
         "metrics": list_metrics(grid.runs),
-        "cells": cells.collect_cells(methods, epochs, profile),
+        "cells": found,
+        "samples": cells.collect_samples(methods, found),
+        "quantiles": cells.list_quantiles(found),
         "curves": cells.collect_run_curves(grid, epochs),
+        "profiles": cells.collect_run_profiles(grid, profile, found),
+        "shows_error": measures.shows_error(grid.runs.loc[grid.runs["status"] == run_directory.DONE, "accuracy"]),
         "labels": [
             {"name": label, "colour": look.colour, "marker": look.marker}
             for label, look in style.choose_looks(methods.labels).items()

@@ -46,12 +46,12 @@ function said(text) {
 
 function scalingTrace(line, measure) {
   const values = line.map((cell) => measure.of(cell));
-  const scaled = (part) => values.map((triple) => triple[part] * measure.scale);
+  const bands = values.map((triple) => shownBand(triple, measure));
   const ink = lineColour(line[0].label);
   return {
-    x: line.map((cell) => Number(cell.workers)), y: scaled(0), type: "scatter", mode: "lines+markers",
+    x: line.map((cell) => Number(cell.workers)), y: bands.map(([middle]) => middle), type: "scatter", mode: "lines+markers",
     name: plain(line[0].label), line: { color: ink, width: 2 }, marker: { color: ink, symbol: symbol(line[0].label), size: 8 },
-    error_y: errorBars(values, measure.scale, { thickness: 1.2, width: 4, color: ink }),
+    error_y: errorBars(bands, { thickness: 1.2, width: 4, color: ink }),
     text: line.map((cell, place) =>
       `${plain(cell.label)}<br>${settingOf(cell).split(",")[0]}: ${withInterval(values[place], measure)}${seeds(cell)}`),
     hovertemplate: "%{text}<extra></extra>",

@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from reports.analysis.measures import name_metric
+from reports.analysis.measures import name_metric, shows_error
 from reports.analysis.table import NOT_MEASURED
 from reports.plots import layout as layouts
 from reports.plots import marks
@@ -38,7 +38,6 @@ _THIN = 0.8  # points
 _MAX_LABELLED = 8  # lines with their last value beside them
 _MAX_BANDS = 4  # of one label in a panel, above which bands would hide each other
 _MOST_BESIDE = 3.0  # of lines on a logarithmic axis: how far it reaches for their bands, as a factor
-_HIGH = 0.9  # median accuracy from which a picture shows the error
 _PLAIN = FuncFormatter(lambda value, _: f"{value:,.12g}")  # typesetting formulas takes most of the time of a picture
 
 
@@ -197,7 +196,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
         frame: `Report.epochs`, or `Report.profile`.
     """
     layout = (layout.drop_central() if y.is_local else layout).abridge()
-    y = y.error if y.error and layout.get_measured_runs()["accuracy"].median() >= _HIGH else y
+    y = y.error if y.error and shows_error(layout.get_measured_runs()["accuracy"]) else y
     points = _scale_points(frame, x, y.column, y)
     if not layout.panels:
         return None

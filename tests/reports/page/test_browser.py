@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from gradsweep import run_directory
+from reports.analysis.statistics import compute_band, compute_quantiles
 from reports.building.sweep_report import BuiltReport, read_report, render_report
+from reports.page import assets
 from tests.reports import fabricate
 from tests.reports.conftest import HOSTILE, illustrate
 
@@ -243,7 +247,7 @@ def test_a_legend_button_hides_a_compressor_everywhere(opened: Opened) -> None:
     assert lines.count() == 6
 
 
-def test_the_plots_show_what_the_runs_are_filtered_to(opened: Opened) -> None:
+def test_the_plots_show_what_the_runs_are_filtered_to(opened: Opened, seeds: BuiltReport) -> None:
     page = opened.page
     page.get_by_label("Runs with these words").fill("compressor=svd")
     page.get_by_role("button", name="Plot only these").click()
@@ -259,9 +263,30 @@ def test_the_plots_show_what_the_runs_are_filtered_to(opened: Opened) -> None:
     canvas.locator(".main-svg").first.wait_for()
     said = canvas.get_attribute("aria-label") or ""
     assert "svd, 4: " in said and "svd, 2: " not in said and "none" not in said, "exactly these runs"
+    page.get_by_label("Runs with these words").fill("compressor=svd seed=1")
+    page.get_by_role("button", name="Plot only these").click()
+    canvas.scroll_into_view_if_needed()
+    page.locator("[data-plot=scaling] .canvas[aria-label*='svd, 2: ']").wait_for()
+    line = canvas.evaluate("canvas => canvas.data.filter(trace => trace.name === 'svd').map(({ x, y }) => [x, y])")[0]
+    runs = seeds.report.runs
+    one = runs[(runs["compressor"] == "svd") & (runs["seed"] == 1)].set_index("workers")["iterations_per_second"]
+    assert dict(zip(*line, strict=True)) == pytest.approx(one.to_dict(), rel=1e-3), "of one seed the runs themselves"
     page.get_by_role("button", name="Plot all").click()
     page.get_by_role("button", name="Clear").click()
     page.get_by_role("button", name="Clear").click()
+
+
+def test_means_of_chosen_runs_are_those_of_the_report(opened: Opened) -> None:
+    """Of values, and of curves of which one is shorter."""
+    code = Path(assets.__file__).with_name("means.js").read_text()
+    data = {"quantiles": compute_quantiles(np.array([2, 3])).tolist()}
+    runs = [{"epoch": [1, 2], "y": [1.0, 4.0]}, {"epoch": [1, 2], "y": [2.0, 8.0]}, {"epoch": [1], "y": [6.0]}]
+    found = opened.page.evaluate(
+        f"runs => {{ const DATA = {json.dumps(data)}; {code}\n return averageCurves(runs, [0, 1, 2], ['epoch']); }}",
+        runs,
+    )
+    expected = np.stack(compute_band(np.array([[1, 4], [2, 8], [6, np.nan]])))
+    assert found["epoch"] == [1, 2] and np.array(found["y"]) == pytest.approx(expected)
 
 
 def test_lines_of_parallel_coordinates_are_kept_by_a_part_of_an_axis(opened: Opened) -> None:

@@ -238,7 +238,7 @@ def test_only_as_many_curves_as_there_is_room_for(tmp_path: Path, monkeypatch: p
     fabricate.run(sweep, fabricate.config("svd"), run_directory.FAILED, "it broke")
     report = Report([sweep])
     grid = lay_out_runs(report.runs)
-    monkeypatch.setattr(cells, "_ROOM", 2 * 7 * 60)
+    monkeypatch.setattr(cells, "_ROOM", 2 * 7 * cells._FEWEST)
     found = cells.collect_run_curves(grid, report.epochs)
     assert found["left_out"] == 2 and list(found["curves"]) == ["3", "0"], "that of the failed run first"
 
