@@ -46,6 +46,7 @@ def results(directory: Path) -> list[dict[str, object]]:
     return [json.loads(path.read_text()) for path in sorted(directory.glob("**/runs/*/result.json"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", ["false", pytest.param("true", marks=pytest.mark.thorough)])
 def test_a_sweep_over_own_data(multirun: Multirun, tmp_path: Path, pack: str) -> None:
     (tmp_path / "mine.py").write_text(OWN)
@@ -66,6 +67,7 @@ def test_a_sweep_over_own_data(multirun: Multirun, tmp_path: Path, pack: str) ->
     assert max(float(str(result["accuracy"])) for result in found) > 0.3, "it learns"
 
 
+@pytest.mark.slow
 def test_own_data_that_are_wrong(multirun: Multirun, tmp_path: Path) -> None:
     """In one line and without a trace where it shows before anything starts, else as the reason of the run."""
     (tmp_path / "mine.py").write_text(OWN)

@@ -162,7 +162,7 @@ def test_an_unpacked_wheel_finds_its_configs(installed: Installed) -> None:
     assert list(installed.cwd.iterdir()) == []
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_an_unpacked_wheel_sweeps(installed: Installed, digits: Path) -> None:
     grid = ["-m", "compressor=qsgd,none", "workers=2", "max_steps=20", "experiment=quick", "race=off"]

@@ -120,6 +120,7 @@ def test_errors_are_one_line(here: Path, words: tuple[str, ...]) -> None:
     assert sorted(path.name for path in here.iterdir() if path.name != "__pycache__") == ["mine.py"]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_runs_start_from_a_copy_of_the_code_and_are_reused_with_the_same(here: Path) -> None:
     (here / "mine.py").write_text(f"{(here / 'mine.py').read_text()}\nimport helper\n", encoding="utf-8")
@@ -144,6 +145,7 @@ def test_runs_start_from_a_copy_of_the_code_and_are_reused_with_the_same(here: P
     assert "chunk_top" in table
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_resume_from_another_directory_finds_the_code(here: Path, tmp_path: Path) -> None:
     broken = here / "helper.py"
@@ -163,6 +165,7 @@ def test_a_resume_from_another_directory_finds_the_code(here: Path, tmp_path: Pa
     assert USER_CODE not in provenance(two)["environment"]  # type: ignore[operator]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "words", [("sweep.pack=true",), ("sweep.snapshot=false",), ("sweep.wait=false",), ("race=only",)]

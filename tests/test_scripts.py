@@ -74,6 +74,7 @@ run.finish(accuracy=1.0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.thorough
 def test_a_plain_ddp_script_is_swept_over_torchs_own_hooks(multirun: Multirun, tmp_path: Path) -> None:
@@ -151,6 +152,7 @@ def test_a_script_and_what_it_imports_run_from_a_copy(multirun: Multirun, tmp_pa
     assert provenance["user_code"]["digest"] != before
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_the_reason_of_a_failed_script_is_its_last_line(multirun: Multirun, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WITHOUT_TORCH)
@@ -174,6 +176,7 @@ def test_the_reason_of_a_failed_script_is_its_last_line(multirun: Multirun, tmp_
     assert ended and ended[0].startswith("the script exited with 0 and left no result; valid is to call finish() of ")
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_a_stopped_script_goes_on_from_its_own_checkpoint(
     start: Callable[..., Program], multirun: Multirun, tmp_path: Path

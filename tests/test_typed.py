@@ -162,6 +162,7 @@ def test_commands_work_as_they_are_printed(
     assert not (wrong := mistakes(found, shell, tmp_path)), "\n".join(wrong)
 
 
+@pytest.mark.thorough
 def test_commands_that_do_not_work_are_found(shell: dict[str, str], tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE)

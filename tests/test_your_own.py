@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gradsweep import run_directory
 from gradsweep.files import read_json
 from gradsweep.run_directory import Run
@@ -43,6 +45,7 @@ def test_the_page_is_short() -> None:
     assert list_files().keys() >= {"mine.py"} and list_commands()
 
 
+@pytest.mark.thorough
 def test_the_page_is_a_sweep_in_a_directory_of_ones_own(tmp_path: Path) -> None:
     for name, code in list_files().items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

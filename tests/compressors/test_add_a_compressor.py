@@ -57,6 +57,7 @@ def test_it_is_new_and_short() -> None:
     assert len(block("python").splitlines()) < 40
 
 
+@pytest.mark.slow
 def test_the_conformance_suite_picks_it_up_and_passes(copy: Path) -> None:
     names = (
         "compressors/conformance/test_promises.py",

@@ -251,7 +251,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 COUNT = itertools.count()
 TRIES = settings(
-    max_examples=40,
+    max_examples=12,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -191,6 +191,7 @@ def test_help_and_errors_come_without_torch() -> None:
 # list and show
 
 
+@pytest.mark.thorough
 def test_the_table_of_the_docs_is_the_programs(tmp_path: Path) -> None:
     """To the last digit: also where a size is measured, the noise is the same everywhere."""
     page = tmp_path / "page.md"
@@ -456,6 +457,7 @@ def test_a_method_pays_where_both_messages_take_the_same_time() -> None:
     assert bench.find_break_even(100, 100, 1.0) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", registry())
 def test_every_method_can_be_timed(name: str) -> None:
     """On two units, with what it remembers, agrees on and reduces together; the error is that of Q alone."""

@@ -103,7 +103,7 @@ def test_a_promise_that_does_not_hold_is_named() -> None:
     assert benchmark.Result(FLAT[0], 4.0, slow, fast, slow, 7.0).missed == "copy, eager, memory"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "least", "most"),
     [

@@ -149,6 +149,7 @@ def test_kernels_torch_leaves_matrices_of_any_size_to_lapack(name: str, monkeypa
     sent("torch")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["svd", "truncated_svd", "qsvd"])
 def test_without_numba_matrices_of_any_size_are_decomposed(name: str) -> None:
     code = (

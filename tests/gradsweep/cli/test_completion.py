@@ -66,6 +66,7 @@ def test_all_subcommands_are_offered(command: Command) -> None:
     assert offered[: len(command_names.list_names())] == command_names.list_names() and "compressor=" in offered
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("line", "word", "completed"),
     [

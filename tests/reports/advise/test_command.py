@@ -173,6 +173,7 @@ def test_refuses_before_it_measures(words: str, line: str, place: Path, capsys: 
     assert not (place / "output").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "line"),
     [

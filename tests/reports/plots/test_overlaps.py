@@ -62,7 +62,7 @@ def test_in_the_gallery(monkeypatch: pytest.MonkeyPatch) -> None:
     check(ROOT / "docs/gallery/digits", monkeypatch)
 
 
-@pytest.mark.parametrize("count", [3, 8, 9, 20, 40])
+@pytest.mark.parametrize("count", [3, 8, 9, 20, pytest.param(40, marks=pytest.mark.slow)])
 def test_with_many_compressors(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = [
         fabricate.config(name, workers, seed=seed, epochs=3)
@@ -73,7 +73,7 @@ def test_with_many_compressors(count: int, tmp_path: Path, monkeypatch: pytest.M
     check(fabricate.sweep(tmp_path / "s", grid), monkeypatch)
 
 
-@pytest.mark.parametrize("values", [3, 12])
+@pytest.mark.parametrize("values", [3, pytest.param(12, marks=pytest.mark.slow)])
 def test_with_other_keys(values: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = [0.1 / (1 + place) for place in range(values)]
     grid = [

@@ -246,6 +246,7 @@ def crowd_plots(crowd: tuple[Path, Sequence[int]]) -> dict[str, Plot]:
     return drawn(crowd[0])
 
 
+@pytest.mark.thorough
 def test_everyone_is_named_in_every_picture_of_many(
     crowd: tuple[Path, Sequence[int]], crowd_plots: dict[str, Plot]
 ) -> None:

@@ -20,6 +20,7 @@ NAMES = st.sampled_from(["a", "b_1", "name", "optimizer", "yes", "1", "", "a b",
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner), max_leaves=8)
 
 
+@pytest.mark.thorough
 @given(st.lists(st.dictionaries(NAMES, VALUES, min_size=1), min_size=1, max_size=4), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_what_a_sweep_writes_is_read_as_yaml_does(written: list[dict[str, Any]], allow_unicode: bool) -> None:

@@ -33,6 +33,7 @@ def sweep(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.thorough
 def test_it_runs(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")

@@ -192,6 +192,7 @@ SILENT = {  # what is not worth a word: JSON is YAML, and what has not begun yet
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SILENT)
 def test_no_file_makes_it_fail(name: str, tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config("qsgd", 2)])

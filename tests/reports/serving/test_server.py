@@ -390,6 +390,7 @@ def test_wrong_options(options: list[str], line: str, nine: Path, capsys: pytest
     assert re.fullmatch(f"reports: {line}\n", capsys.readouterr().err)
 
 
+@pytest.mark.thorough
 def test_a_browser_follows_and_keeps_what_its_reader_chose(
     browser: Browser, serving: tuple[subprocess.Popen[str], Client, Path]
 ) -> None:

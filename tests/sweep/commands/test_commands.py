@@ -97,7 +97,7 @@ def launcher_of(sweep: Path) -> int:
     return int(by["pid"])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_run_is_cancelled_from_another_shell_and_the_others_go_on(
     driven: Driven, tmp_path: Path, capsys: pytest.CaptureFixture[str], resume: Callable[..., int]
 ) -> None:
@@ -179,6 +179,7 @@ def edit(run: Run, before: str, after: str) -> None:
     path.write_text(text.replace(before, after))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wait", [[], ["--no-wait"]])
 @pytest.mark.parametrize(
     ("before", "after", "line"),

@@ -162,6 +162,7 @@ def test_ctrl_c_ends_it(played: Probe, tmp_path: Path) -> None:
     assert running.status() == run_directory.CANCELLED and not find_processes(attempt)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -105,6 +105,7 @@ SAME = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", SAME)
 def test_points_are_what_hydra_makes_of_them(loader: ConfigLoaderImpl, kind: str) -> None:
     composer = composer_of(loader)
@@ -122,6 +123,7 @@ LAUNCHER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LAUNCHER)
 def test_options_of_the_launcher_may_depend_on_the_point(loader: ConfigLoaderImpl, kind: str) -> None:
     master, quickly = LAUNCHER[kind]

@@ -63,6 +63,7 @@ def composed() -> dict[str, Any]:
     return {off: json.dumps(configs) for off, configs in map(json.loads, done.stdout.splitlines())}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("off", OFF[1:])
 def test_without_a_patch_the_same_is_composed(off: str, composed: dict[str, str]) -> None:
     assert composed[off] == composed["none"]

@@ -154,6 +154,7 @@ def test_a_hopeless_run_is_ended_and_left_alone(
     assert again["0-worse"].status() == run_directory.PRUNED  # measured by what was finished before
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_better_is_not_ended(sweeping: Sweeping) -> None:
     pytest.importorskip("optuna")
     runs = sweeping("1-bad", "2-fair", "3-good", prune="median")

@@ -114,6 +114,7 @@ def test_an_emulated_network_has_no_other_than_tcp(multirun: Multirun) -> None:
     assert (code, err) == (2, refused)
 
 
+@pytest.mark.thorough
 def test_a_single_run_says_which_transport_null_meant(multirun: Multirun, tmp_path: Path) -> None:
     code, _, err = multirun("experiment=quick", "workers=1", "max_steps=2", "hydra.sweep.dir=s")
     assert code == 0, err

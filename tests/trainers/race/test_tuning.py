@@ -7,6 +7,7 @@ import pytest
 from tests.trainers.start_ranks import run_ranks
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [2, 3])
 def test_trials(workers: int) -> None:
     functions = "trial + kept_setting + unlike_ranks + tuned_baseline + stop_in_trial"

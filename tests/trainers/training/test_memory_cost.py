@@ -32,6 +32,7 @@ def test_what_is_skipped_is_not_searched() -> None:
     assert search.count_bytes([{"held by": [memory]}]) == 0 and search.count_bytes(vars(memory).values()) == 40
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", ["parts", "largest_worker", "one_after_the_other"])
 def test_runs(name: str) -> None:
