@@ -88,6 +88,9 @@ def pair_in_time(
     gaps = np.abs(times[:, None] - baseline_times[None, :])
     if not np.isfinite(gaps).all():
         return np.argwhere(~is_other)
+    costs = gaps + _OTHER_SEED_S * is_other
+    if min(costs.shape) < 2:  # without scipy, which takes most of a second to load
+        return np.argwhere(np.arange(costs.size).reshape(costs.shape) == (costs.argmin() if costs.size else 0))
     from scipy.optimize import linear_sum_assignment
 
-    return np.column_stack(linear_sum_assignment(gaps + _OTHER_SEED_S * is_other))
+    return np.column_stack(linear_sum_assignment(costs))
