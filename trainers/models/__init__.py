@@ -33,6 +33,7 @@ FAMILIES: dict[type, str] = {
     options.MLP: "mlp",
     options.Logistic: "logistic",
     options.LSTM: "lstm",
+    options.GPT: "gpt",
     options.Torchvision: "zoo",
     options.Custom: "custom",
 }

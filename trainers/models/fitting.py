@@ -6,7 +6,7 @@ from typing import Any
 
 from gradsweep.errors import UsageError, bad_value
 from trainers.config.groups import get_name
-from trainers.options.models import MODELS, Custom, ImageModel, Model
+from trainers.options.models import GPT, MODELS, Custom, ImageModel, Model
 
 
 def check_fits(config: Any, shape: tuple[int, ...], classes: int, kind: str | None = None, *, least: int = 2) -> None:
@@ -36,6 +36,8 @@ def check_fits(config: Any, shape: tuple[int, ...], classes: int, kind: str | No
         raise UsageError(f"model={name} takes {' or '.join(config.takes)}, the data set has {given}: valid is {others}")
     if isinstance(config, ImageModel):
         _check_size(name, config, shape)
+    if isinstance(config, GPT) and config.context is not None and shape[0] > config.context:
+        raise bad_value("dataset.bptt", shape[0], f"up to {config.context} with model.context={config.context}")
 
 
 def _check_size(name: str, config: ImageModel, shape: tuple[int, ...]) -> None:

@@ -287,6 +287,45 @@ class LSTM(Model):
     tied: bool = boolean(True)
 
 
+@dataclasses.dataclass(frozen=True)
+class GPT(Model):
+    """A transformer language model with pre-normalised blocks (GPT-2, Radford et al., 2019; Llama, 2023).
+
+    `context`: the largest number of tokens of an input, for learned positions; None: that of the data set.
+    `inner`: the width of the layer inside a block; None: 4 `width`, of SwiGLU 8/3 `width`, up to a multiple of 64.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("text",)
+
+    layers: int = integer(6, low=1)
+    heads: int = integer(6, low=1)
+    width: int = integer(384, low=2)
+    context: int | None = integer(None, low=1, optional=True)
+    inner: int | None = integer(None, low=1, optional=True)
+    norm: str = choice("layer", "layer", "rms")
+    positions: str = choice("learned", "learned", "rotary")
+    activation: str = choice("gelu", "gelu", "swiglu")
+    bias: bool = boolean(False)
+    tied: bool = boolean(True)
+    dropout: float = number(0.0, 0.0, 0.99)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % self.heads:
+            valid = f"a divisor of model.width={self.width}, as every head has a part of the width"
+            raise InvalidParameter("heads", self.heads, valid)
+        if self.positions == "rotary" and self.width // self.heads % 2:
+            valid = "learned where a head has an odd width: rotary positions turn pairs"
+            raise InvalidParameter("positions", self.positions, valid)
+
+    @property
+    def inner_width(self) -> int:
+        """The width of the layer inside a block."""
+        if self.inner is not None:
+            return self.inner
+        return 4 * self.width if self.activation == "gelu" else -(-8 * self.width // 3 // 64) * 64
+
+
 _ZERO_INIT = ("resnet", "resnext", "wide_resnet")
 BUILT_FOR_A_SIZE = ("vit_", "maxvit")
 """How names of torchvision's models begin that are given the size of the images when they are built."""
@@ -347,6 +386,7 @@ MODELS: dict[str, type[Model]] = {
     "mlp": MLP,
     "logistic": Logistic,
     "lstm": LSTM,
+    "gpt": GPT,
     "torchvision": Torchvision,
     "custom": Custom,
 }

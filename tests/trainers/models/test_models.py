@@ -317,7 +317,7 @@ def test_every_model_takes_the_data_it_says() -> None:
         shape = TEXT if cls.takes == ("text",) else CIFAR
         check_fits(small(name), shape, 10)
     with pytest.raises(
-        UsageError, match="model=mlp takes images or features, the data set has text of 35: valid is lstm, custom$"
+        UsageError, match="model=mlp takes images or features, the data set has text of 35: valid is lstm, gpt, custom$"
     ):
         check_fits(options.MLP(), TEXT, 10, "text")
     check_fits(options.MLP(), TEXT, 10, "features")
