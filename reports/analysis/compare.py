@@ -136,6 +136,7 @@ class Comparison:
             remarks=self.remarks,
             records=tuple(self._build_record(change, measure) for change in changes),
             topic=measure.topic,
+            spread=_describe_spread(changes),
         )
 
     def _build_record(self, change: Change, measure: Measure) -> dict[str, Any]:
@@ -333,6 +334,13 @@ def _build_row(change: Change, measure: Measure) -> tuple[TableCell, ...]:
         texts += [mean, f"{low} to {high}", f"{gap.p_holm:.2g}" if gap.p_holm == gap.p_holm else ""]
     cells = [TableCell(text, text, said=change.marks) for text in texts]
     return (*cells, TableCell(change.verdict, change.verdict, is_word=change.verdict in (FAILED, WORDS[measure][1])))
+
+
+def _describe_spread(changes: Sequence[Change]) -> str:
+    """Return what ± and the intervals of these changes are."""
+    has_seeds = any(summary.n > 1 for change in changes for summary in (change.before, change.after))
+    said = "mean ± standard deviation of n seeds" if has_seeds else "single runs"
+    return f"{said}; 95 % interval of the difference" if any(change.difference for change in changes) else said
 
 
 def _format_spread(summary: Summary, measure: Measure) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from reports.analysis.defaults import DECIDED_LATER, load_defaults
 from reports.reading.columns import is_config_key
 from reports.reading.text import format_setting, join_words, make_sort_key
 
@@ -21,7 +22,7 @@ SEED = "seed"
 TRAINER, SCRIPT = "trainer", "script"
 ALGORITHM, TOPOLOGY, EXCHANGE = "algorithm", "topology", "exchange"
 NO_TOPOLOGY = "none"  # the topology of an algorithm that is not decentralised
-TOLD = ("algorithm", "model", "dataset", "epochs", "max_steps", "batch.size", TRAINER)
+TOLD = ("algorithm", "model", "dataset", "epochs", "max_steps", "batch.size", SEED, TRAINER)
 """The keys that captions name also if their values are the defaults."""
 _HYPER = "compressor."
 _FEW = 8  # most labels that may contain a topology
@@ -103,22 +104,31 @@ class Grid:
 
     @property
     def caption(self) -> str:
-        """The settings that all runs share, no row or column shows, and a reader has to know: `TOLD` and typed ones."""
-        if self.typed is None:
-            return self.settings
-        told = {*TOLD, *self.typed}
-        return self._describe({key: value for key, value in self.constants.items() if key in told})
+        """The settings that all runs share, no row or column shows, and a reader has to know: `TOLD`, and what differs
+        from its default; without a known default, what was typed.
+        """
+        defaults = load_defaults(self.constants)
+
+        def is_told(key: str, value: Any) -> bool:
+            default = defaults.get(key)
+            if key in TOLD or format_setting(value) == default:
+                return key in TOLD
+            is_known = default is not None and default not in DECIDED_LATER
+            return is_known or self.typed is None or key in self.typed
+
+        return self._describe({key: value for key, value in self.constants.items() if is_told(key, value)})
 
     @property
     def settings(self) -> str:
         """All settings that all runs share and that no row or column shows."""
-        entangled = "follows from what was swept: " + ", ".join(self.entangled) if self.entangled else ""
-        return ". ".join(filter(None, (self._describe(self.constants), entangled)))
+        return self._describe(self.constants)
 
     def _describe(self, constants: Mapping[str, Any]) -> str:
         parts = [_format_settings(constants)]
         if len(self.seeds) > 1:
             parts.append(f"seeds {join_words([format_setting(seed) or 'null' for seed in self.seeds])}")
+        if self.entangled:
+            parts.append(f"follows from what was swept: {', '.join(self.entangled)}")
         return ". ".join(filter(None, parts))
 
     @property
@@ -135,7 +145,7 @@ def lay_out_runs(runs: pd.DataFrame, swept: Sequence[str] = (), typed: Sequence[
         runs: `Report.runs` of one sweep.
         swept: the keys the user swept, as far as they are known. More are added until no two runs
             are in one row, so that nothing is averaged silently.
-        typed: the keys of all overrides, of which captions name those with one value; None: captions name all keys.
+        typed: the keys of all overrides, of which captions name those without a known default; None: all of these.
     """
     runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *AXES])))
     config = list(filter(is_config_key, runs.columns))

@@ -109,7 +109,7 @@ def read_report(
     report = Report(sweeps).merge()
     infos = [report.read_info(sweep) for sweep in sweeps]
     info: Mapping[str, Any] = infos[0] if len(infos) == 1 else _merge_infos(infos)
-    grid = lay_out_runs(report.runs, [key for each in infos for key in get_swept_keys(each)], _get_typed_keys(infos))
+    grid = lay_out_runs(report.runs, [key for each in infos for key in get_swept_keys(each)], get_typed_keys(infos))
     check_against(grid, against)
     return BuiltReport(directory, report, info, grid, targets, choose_baseline(grid, against))
 
@@ -194,7 +194,7 @@ def get_swept_keys(info: Mapping[str, Any]) -> list[str]:
     return list(map(str, found)) if isinstance(found, list) else []
 
 
-def _get_typed_keys(infos: Sequence[Mapping[str, Any]]) -> list[str] | None:
+def get_typed_keys(infos: Sequence[Mapping[str, Any]]) -> list[str] | None:
     """Return the keys of the overrides that these sweep.yaml record; None if one of them records none."""
     overrides = [info.get("overrides") for info in infos]
     if not all(isinstance(each, list) for each in overrides):

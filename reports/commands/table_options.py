@@ -98,7 +98,7 @@ def wants_one_table(options: argparse.Namespace) -> bool:
 
 def write_one_table(options: argparse.Namespace, directory: Path) -> list[Path]:
     """Write and print the requested table; return its files."""
-    from reports.building.sweep_report import TABLES, get_swept_keys
+    from reports.building.sweep_report import TABLES, get_swept_keys, get_typed_keys
     from reports.reading.report import Report
     from reports.tables import terminal
     from reports.tables.formats import save_table
@@ -108,13 +108,15 @@ def write_one_table(options: argparse.Namespace, directory: Path) -> list[Path]:
     cols = _parse_keys(options.cols, [] if "workers" in rows else ["workers"])
     choice = Choice(rows, cols, options.value or "accuracy", parse_where(options.where))
     report = Report([directory]).merge()
+    info = report.read_info(directory)
     table = pivot(
         report.runs,
         report.epochs,
         choice,
-        get_swept_keys(report.read_info(directory)),
+        get_swept_keys(info),
         parse_targets(options),
         parse_against(options),
+        get_typed_keys([info]),
     )
     (directory / TABLES).mkdir(exist_ok=True)
     files = save_table(table, directory / TABLES, parse_formats(options))

@@ -19,6 +19,8 @@ const CURVE_X = {
   sent_bytes: { name: "sent by one worker", unit: "B", scale: 1 },
 };
 
+const SCALE_X = { time_s: { rangemode: "tozero" }, sent_bytes: { rangemode: "tozero" } };
+
 // `from` is where a cell keeps them: `curve` or `profile`.
 function curvesPlot(host, title, from, xs, ys) {
   const available = ys.filter((name) => CELLS.some((cell) => cell[from]?.[name]));
@@ -33,11 +35,12 @@ function curvesPlot(host, title, from, xs, ys) {
   plot(host, title, controls, () => {
     const cells = (groups.get(setting) ?? []).filter((cell) => isDrawn(cell) && cell[from]?.[y]);
     const axes = curveAxes(x, y, cells.map((cell) => [cell[from][x], cell[from][y][0]]));
-    const traces = cells.flatMap((cell) => cellCurve(cell, from, x, y, axes));
+    const hasBands = cells.length <= MOST_BANDS && cells.some((cell) => cell[from][y].length > 1);
+    const traces = cells.flatMap((cell) => cellCurve(cell, from, x, y, axes, hasBands));
     const layout = { xaxis: axes.x.layout, yaxis: { ...axes.y.layout, ...axes.rangeOf(traces) } };
     const last = cells.map((cell) => [cell.label, convert(lastOf(cell[from][y][0]), CURVE_Y[y])]);
     const zeros = axes.y.isLog ? last.filter(([, value]) => value <= 0).map(([label]) => plain(label, 24)) : [];
-    const band = cells.some((cell) => cell[from][y].length > 1) ? `band: 95 % interval over seeds${axes.y.isLog ? " (computed on the log scale)" : ""}` : "";
+    const band = hasBands ? `band: 95 % interval${axes.y.isLog ? " (on the log scale)" : ""}` : "";
     const notes = [band, zeros.length ? `at 0 in the end: ${zeros.join(", ")}` : ""].filter(Boolean).join("; ");
     if (notes) layout.annotations = [said(notes)];
     const ends = last.map(([label, value]) => `${label}: ${number(value)}`);
@@ -46,6 +49,7 @@ function curvesPlot(host, title, from, xs, ys) {
   });
 }
 
+const MOST_BANDS = 6; // of more curves, bands would hide each other; pointing at a curve tells its interval
 const LINEAR = ["compression_error", "memory_norm"]; // as in the pictures; so are accuracies
 const BESIDE = 3; // how far a logarithmic axis reaches beyond its lines for their bands, as a factor
 
@@ -57,11 +61,11 @@ function curveAxes(x, y, curves) {
   const isAccuracy = y.endsWith("accuracy") && !isError;
   const isLog = ys.length > 0 && (isError || (!isAccuracy && !LINEAR.includes(y) && isWide(ys)));
   const xs = curves.flatMap(([each]) => each.map((at) => convert(at, measureX)));
-  const layoutX = x === "sent_bytes" && isWide(xs) ? logAxis(...rangeOfPositive(xs)) : { rangemode: "tozero" };
+  const layoutX = x === "sent_bytes" && isWide(xs) ? logAxis(...rangeOfPositive(xs)) : SCALE_X[x] ?? (rangeOfPositive(xs)[1] <= 10 ? { dtick: rangeOfPositive(xs)[1] <= 5 ? 1 : 2 } : {}); // whole epochs and steps
   const [least, most] = rangeOfPositive(ys);
   // The bands of few seeds are wide: they may leave a logarithmic axis.
   const rangeOf = (traces) => {
-    if (!isLog) return {};
+    if (!isLog) return LINEAR.includes(y) ? { rangemode: "nonnegative" } : {};
     const [low, high] = rangeOfPositive(traces.flatMap((trace) => trace.y));
     const ends = [Math.max(least / BESIDE, low / 1.2), Math.min(most * BESIDE, high * 1.2, (CURVE_Y[y].most ?? Infinity) * 1.2)];
     return { ...logAxis(...ends), range: ends.map(Math.log10) };
@@ -78,11 +82,11 @@ function lastOf(values) {
   return values.findLast((value) => value !== null) ?? NaN;
 }
 
-function cellCurve(cell, from, x, y, axes, ink) {
+function cellCurve(cell, from, x, y, axes, hasBand = true, ink = lineColour(cell.label)) {
   const curve = cell[from];
   const measure = axes.x.measure;
   const bands = curve[x].map((_, place) => shownBand(curve[y].map((part) => part[place]), CURVE_Y[y], axes.y.isLog));
-  const parts = curve[y].map((_, side) => bands.map((band) => band[side] ?? null));
+  const parts = (hasBand ? curve[y] : [curve[y][0]]).map((_, side) => bands.map((band) => band[side] ?? null));
   const note = cell.done ? "" : ", not done";
   const of = curve.n > 1 ? `, mean of ${curve.n}` : "";
   const text = curve[x].map((at, place) => {

@@ -104,7 +104,7 @@ function drawRun(row) {
     const axes = curveAxes(x, y, curves);
     const traces = [];
     if (cell?.curve?.[y] && (cell.curve.n > 1 || !own)) {
-      traces.push(...cellCurve(cell, "curve", x, y, axes, colour("muted")));
+      traces.push(...cellCurve(cell, "curve", x, y, axes, true, colour("muted")));
       traces.at(-1).name = `mean of ${counted(cell.curve.n, "run")} that differ only in the seed`;
     }
     if (own?.[y]) {

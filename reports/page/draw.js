@@ -119,9 +119,9 @@ function symbol(label) {
   return SYMBOLS[LOOKS.get(label)?.marker] ?? "circle";
 }
 
-function faint(ink) {
+function faint(ink, opacity = 0.18) {
   const [red, green, blue] = [1, 3, 5].map((place) => parseInt(ink.slice(place, place + 2), 16));
-  return `rgba(${red},${green},${blue},0.18)`;
+  return `rgba(${red},${green},${blue},${opacity})`;
 }
 
 // "97.31 (96.9 to 97.7)" of (mean, low, high).

@@ -36,8 +36,7 @@ function heatmapPlot(host) {
     const z = fields.map((line) => line.map((cells) => (cells.length ? average(cells) * scale : null)));
     const halves = fields.map((line) => line.map((cells) => (cells.length === 1 ? halfInterval(cells[0].values[value]) * scale : NaN)));
     const texts = z.map((line, i) => line.map((field, j) => {
-      const half = Number.isFinite(halves[i][j]) ? ` ± ${number(halves[i][j], 2)}` : "";
-      return field === null ? "" : `${number(field, digits)}${half}`;
+      return field === null ? "" : spread(field, halves[i][j], digits);
     }));
     const [zmin, zmax] = colourSpan(z.flat().filter((field) => field !== null), halves.flat().filter(Number.isFinite));
     const trace = {

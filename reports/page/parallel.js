@@ -84,7 +84,7 @@ function namedAxis(name, values) {
   else names.sort(compare);
   const heightOf = (value) => (names.length > 1 ? names.indexOf(value) / (names.length - 1) : 0.5);
   const step = Math.ceil(names.length / MOST_NAMES);
-  const ticks = names.filter((_, place) => place % step === 0).map((value) => [heightOf(value), value || "null"]);
+  const ticks = names.filter((_, place) => (names.length - 1 - place) % step === 0).map((value) => [heightOf(value), value || "null"]);
   return { name, heights: values.map(heightOf), texts: values.map((value) => value || "null"), ticks };
 }
 

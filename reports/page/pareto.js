@@ -28,14 +28,14 @@ function paretoPlot(host) {
     const traces = drawn.filter((label) => measured.some((cell) => cell.label === label)).map((label) => {
       const cells = measured.filter((cell) => cell.label === label);
       const ink = lineColour(label);
-      const bars = { color: ink, thickness: 1, width: 0 };
+      const bars = { color: faint(ink, 0.45), thickness: 1, width: 0 };
       return {
         error_x: errorBars(cells.map(bandX), bars),
         error_y: errorBars(cells.map(bandY), bars),
         type: "scatter", mode: "markers", name: plain(label), x: cells.map((cell) => bandX(cell)[0]),
         y: cells.map((cell) => bandY(cell)[0]),
         marker: { color: ink, symbol: symbol(label), size: 10, line: { color: colour("paper"), width: 1 },
-          opacity: cells.map((cell) => (front.includes(cell) ? 1 : 0.4)) },
+          opacity: cells.map((cell) => (front.includes(cell) ? 1 : 0.55)) },
         text: cells.map((cell) => `${plain(label)}<br>${plain(settingOf(cell), 120)}${seeds(cell)}<br>` +
           `accuracy ${withInterval(cell.values.accuracy, MEASURES.accuracy)}<br>` +
           `${measure.name} ${withInterval(cell.values[x], measure, isLog)}`),

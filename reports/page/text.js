@@ -18,6 +18,16 @@ function number(value, digits = 3) {
   return rounded.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 }
 
+// "98.10 ± 1.20", "98.312 ± 0.003": with enough decimals for so many digits of the mean and one of what follows ±.
+function spread(mean, half, digits = 3) {
+  const exponent = (value) => Math.floor(Math.log10(Math.abs(value)));
+  if (!Number.isFinite(half)) return number(mean, digits);
+  if (!(Math.abs(mean) >= 1e-4 && Math.abs(mean) < 1e9)) return `${number(mean, digits)} ± ${number(half, 2)}`;
+  const decimals = Math.max(digits - 1 - exponent(mean), half > 1e-9 * Math.abs(mean) ? -exponent(half) : 0, 0);
+  const options = { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
+  return [mean, half].map((value) => value.toLocaleString("en-US", options)).join(" ± ");
+}
+
 function counted(count, noun) {
   return `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
 }

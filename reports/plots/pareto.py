@@ -103,13 +103,17 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
         unnamed |= _name_points(axis, cloud, stairs, layout, points)
         is_shown = pd.Series(runs.index.isin(_select_measured(runs, cost).index), runs.index)
         marks.name_absent(axis, runs, marks.choose_words(runs, is_shown), layout)
+    if layout.has_many:  # their colours and marks could not be told apart
+        named, hidden = [], f"{len(unnamed)} labels have no room for a name" if unnamed else ""
+    else:
+        named, hidden = [label for label in layout.looks if label in unnamed], ""
     explained = [
-        *marks.make_label_marks({label: look for label, look in layout.looks.items() if label in unnamed}, "none"),
+        *marks.make_label_marks({label: layout.looks[label] for label in named}, "none"),
         Line2D([], [], color=_FRONT, linewidth=_WIDTH, label="front: no other is better in both"),
         Line2D([], [], color=GREY, marker="o", linestyle="none", alpha=_LIGHT, label="not on it"),
     ]
     own = marks.describe_own(layout, "bars") if cost is SPEED else ""
-    notes = marks.describe_seeds(layout, "bars"), own, marks.describe_repeats(layout, "point")
+    notes = marks.describe_seeds(layout, "bars"), own, marks.describe_repeats(layout, "point"), hidden
     marks.draw_legend(figure, explained, *notes)
     fronts = [np.array(cloud.labels)[cloud.is_best].tolist() for cloud in clouds]
     told = [
@@ -196,7 +200,7 @@ def _thin_cloud(cloud: _Cloud) -> np.ndarray:
 def _name_points(axis: Axes, cloud: _Cloud, stairs: np.ndarray, layout: Layout, size: tuple[float, float]) -> set[str]:
     """Write the names next to the marks, the front first, where they hide neither marks nor each other.
 
-    Names avoid the intervals and the front too, as far as there is room.
+    They hide no interval and no part of the front either, but for names of the front without such a place.
 
     Args:
         stairs: the corners of the front, (2, corners).
@@ -223,10 +227,11 @@ def _name_points(axis: Axes, cloud: _Cloud, stairs: np.ndarray, layout: Layout, 
         text, is_best = escape_label(cloud.labels[place], _LONGEST), cloud.is_best[place]
         boxes = [_place_name((x[0, place], y[0, place]), len(text), offset) for offset in _OFFSETS]
         free = [box for box in boxes if _is_inside(box, size) and not any(map(_overlaps_with(box), taken))]
-        if not free:
+        counts = [sum(map(_overlaps_with(box), bars)) for box in free]
+        if not free or (min(counts) and not is_best):
             unnamed.add(cloud.labels[place])
             continue
-        box = min(free, key=lambda box: sum(map(_overlaps_with(box), bars)))
+        box = free[counts.index(min(counts))]
         taken.append(box)
         left, up, side = _OFFSETS[boxes.index(box)]
         axis.annotate(

@@ -5,6 +5,7 @@ CSV and Parquet are tidy: a line for each cell of the table, or for each run in 
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import io
 import re
@@ -81,23 +82,31 @@ def to_markdown(table: ReportTable) -> bytes:
 
 
 def to_latex(table: ReportTable) -> bytes:
-    r"""Return a LaTeX `table` environment with booktabs' rules, for \input; it needs \usepackage{booktabs}."""
+    r"""Return a LaTeX `table` environment with booktabs' rules, for \input; it needs booktabs and graphicx.
+
+    A unit that all columns of numbers share is in the caption; a table wider than the text is shrunk to its width.
+    """
     sides = "".join("r" if column.is_number else "l" for column in table.columns)
-    caption = ". ".join(filter(None, (table.heading, table.caption)))
+    units = {column.shown for column in table.columns if column.is_number}
+    unit = units.pop() if len(units) == 1 else ""
+    title = f"{table.title} [{unit}]" if unit and f"[{unit}]" not in table.title else table.title
+    caption = ". ".join(filter(None, (dataclasses.replace(table, title=title).heading, table.caption)))
+    heads = [column.name if unit else _format_heading(column) for column in table.columns]
     lines = [
-        "% \\usepackage{booktabs}; names in other than Latin letters need XeLaTeX or LuaLaTeX",
+        "% \\usepackage{booktabs,graphicx}; names in other than Latin letters need XeLaTeX or LuaLaTeX",
         *(f"% {_write_comment(settings)}" for settings in _list_settings(table)),
         "\\begin{table}",
         "  \\centering",
         f"  \\caption{{{_escape_latex(caption)}.}}",
         f"  \\label{{tab:{''.join(char if char.isascii() and char.isalnum() else '-' for char in table.name)}}}",
-        f"  \\begin{{tabular}}{{{sides}}}",
+        "  \\smallskip",
+        f"  \\resizebox{{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}}{{!}}{{\\begin{{tabular}}{{{sides}}}",
         "    \\toprule",
-        f"    {_format_latex_row([_format_heading(column) for column in table.columns])}",
+        f"    {_format_latex_row(heads)}",
         "    \\midrule",
         *(f"    {_format_latex_row([cell.text for cell in row])}" for row in table.rows),
         "    \\bottomrule",
-        "  \\end{tabular}",
+        "  \\end{tabular}}",
         *(f"  \\par\\footnotesize {_escape_latex(note)}." for note in table.notes),
         "\\end{table}",
     ]

@@ -50,6 +50,7 @@ def pivot(
     swept: Sequence[str] = (),
     targets: Sequence[float] | None = None,
     against: Mapping[str, str] = AGAINST,
+    typed: Sequence[str] | None = None,
 ) -> ReportTable:
     """Return the chosen table; runs that are equal in the keys of rows and columns share a cell, and notes name the
     others.
@@ -58,6 +59,7 @@ def pivot(
         runs, epochs: of a `Report`.
         swept: the keys that were swept, as far as they are known.
         targets, against: see `sweep_tables.build_tables`.
+        typed: see `lay_out_runs`.
 
     Raises:
         gradsweep.errors.UsageError: there is no such column, or no run meets the conditions.
@@ -95,7 +97,7 @@ def pivot(
     ]
     ranked = sorted(range(len(chosen)), key=lambda row: [rank[row] for rank in ranks])
     chosen = chosen.iloc[ranked].reset_index(drop=True)
-    part = lay_out_runs(chosen[list(runs.columns)], swept)
+    part = lay_out_runs(chosen[list(runs.columns)], swept, typed)
     cells = Cells(part, chosen, names, against)
     table = sweep_tables.build_measure_table(part, cells, measure, len(choice.rows))
     said = [f"only runs with {_format_clause(key, texts)}" for key, texts in choice.where.items()]

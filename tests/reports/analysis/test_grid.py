@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -138,12 +139,23 @@ def test_places_are_no_difference_and_equal_runs_are_still_told_apart(tmp_path: 
 
 def test_the_caption_says_what_is_constant_and_what_belongs_to_a_compressor(nine: Path) -> None:
     grid = lay_out_runs(reports.load(nine).runs)
-    caption = grid.caption
+    caption = grid.settings
     assert "model=wideresnet (depth=10, widen=1, dropout=0)" in caption
     assert "batch (size=128, per=global)" in caption and "nesterov=true" in caption and "max_steps" not in caption
+    assert grid.caption == "seed=0, epochs=15, batch (size=128), model=wideresnet, dataset=digits"
     assert grid.options["none"] == "exchange=allreduce" and "levels" not in caption
     assert grid.options["qsgd"] == "exchange=allgather, levels=7, bucket_size=512, norm=max"
     assert "workers=" not in caption and "data" not in caption.replace("dataset", "") and "mpi" not in caption
+
+
+def test_the_caption_names_what_differs_from_the_defaults(tmp_path: Path) -> None:
+    """Of the group's choice, whoever has set it; without a known default, what was typed."""
+    adam = {"name": "adam", "lr": 0.01, "beta1": 0.9, "weight_decay": 0.5, "mine": 3}
+    grid = grid_of(tmp_path, *(fabricate.config(workers=w, optimizer=adam, kernels="torch") for w in (2, 4)))
+    assert "optimizer=adam (lr=0.01, weight_decay=0.5, mine=3)" in grid.caption and "beta1" not in grid.caption
+    typed = dataclasses.replace(grid, typed=("compressor", "kernels"))
+    assert "mine" not in typed.caption and "weight_decay" in typed.caption and "kernels=torch" in typed.caption
+    assert "kernels" not in dataclasses.replace(grid, typed=()).caption, "auto became torch before the run"
 
 
 def test_the_caption_names_what_follows_from_the_rest(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def unescaped(text: str) -> str:
 
 def test_latex_has_the_structure_of_booktabs_and_escapes_text() -> None:
     lines = formats.to_latex(table()).decode().splitlines()
-    assert lines[0].startswith("% \\usepackage{booktabs}")
+    assert lines[0].startswith("% \\usepackage{booktabs,graphicx}")
     source = "\n".join(lines[1:])
     opened = re.findall(r"\\begin\{(\w+)\}", source)
     assert opened == ["table", "tabular"] and re.findall(r"\\end\{(\w+)\}", source) == opened[::-1]

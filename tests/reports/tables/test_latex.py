@@ -34,9 +34,9 @@ COMMANDS = {
         "mu",
         "geq",
     ),
-    *("S", "P", "|"),
+    *("S", "P", "|", "smallskip", "resizebox", "ifdim", "width", "linewidth", "else", "fi"),
 }
-PAGE = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n%s\n\\end{document}\n"
+PAGE = "\\documentclass{article}\n\\usepackage{booktabs,graphicx}\n\\begin{document}\n%s\n\\end{document}\n"
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +92,9 @@ def test_the_reader_is_strict(fault: str) -> None:
 def test_latex_compiles_every_table(sources: dict[str, str], tmp_path: Path) -> None:
     program = shutil.which("pdflatex")
     if program is None:
-        pytest.skip("no pdflatex; Debian has it in texlive-latex-base")
+        pytest.skip("no pdflatex; Debian has it and booktabs in texlive-latex-recommended")
     (tmp_path / "all.tex").write_text(PAGE % "\\clearpage\n".join(sources.values()))
     command = [program, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "all.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=300)
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout, "no table is wider than the text"
