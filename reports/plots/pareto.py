@@ -200,7 +200,7 @@ def _thin_cloud(cloud: _Cloud) -> np.ndarray:
 def _name_points(axis: Axes, cloud: _Cloud, stairs: np.ndarray, layout: Layout, size: tuple[float, float]) -> set[str]:
     """Write the names next to the marks, the front first, where they hide neither marks nor each other.
 
-    They hide no interval and no part of the front either, but for names of the front without such a place.
+    They hide no interval and no part of the front either; a name of the front without such a place is on white paper.
 
     Args:
         stairs: the corners of the front, (2, corners).
@@ -244,6 +244,7 @@ def _name_points(axis: Axes, cloud: _Cloud, stairs: np.ndarray, layout: Layout, 
             fontsize=SMALL,
             color=layout.looks[cloud.labels[place]].colour,
             alpha=1.0 if is_best else 0.75,
+            bbox=marks.PAPER if min(counts) else None,
         )
     return unnamed
 

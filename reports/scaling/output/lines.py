@@ -55,10 +55,10 @@ def frame_workers(axis: Axes, counts: Sequence[int]) -> None:
     axis.xaxis.set_minor_locator(NullLocator())
 
 
-def format_ticks(axis: Axis) -> None:
-    """Label the ticks 1, 2 and 5 of each power of ten on a logarithmic axis with plain numbers."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+def format_ticks(axis: Axis, subs: Sequence[float] = (1, 2, 5)) -> None:
+    """Label ticks of each power of ten on a logarithmic axis with plain numbers: 1, 2 and 5, or `subs`."""
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axis.set_minor_locator(NullLocator())
 
 

@@ -232,8 +232,8 @@ def plot_check(check: CrossValidation) -> Plot:
         x, y = [1e3 * one.cell.step_s for one in held], [1e3 * float(one.predicted.total) for one in held]
         axis.plot(x, y, look.marker, color=look.colour, markersize=4, markerfacecolor="white")
     axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured [ms]", ylabel="predicted [ms]")
-    lines.format_ticks(axis.xaxis)
-    lines.format_ticks(axis.yaxis)
+    for side in (axis.xaxis, axis.yaxis):
+        lines.format_ticks(side, (1, 3))
     marks = [Patch(facecolor=style.BACKDROP, label="±10 %"), Patch(facecolor=style.BACKDROP, alpha=0.5, label="±25 %")]
     draw_legend(figure, [*make_label_marks(looks), *marks])
     return Plot(

@@ -1,21 +1,26 @@
-"""No text of a picture lies on another one or leaves the picture."""
+"""No text of a picture lies on another one, on a line or an axis, or leaves the picture."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import matplotlib
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import reports
+from reports.__main__ import main
 from reports.analysis.grid import lay_out_runs
-from reports.plots import style
+from reports.plots import picture, style
+from reports.plots.picture import Maker
 from reports.plots.sweep_plots import make_plots
 from tests.conftest import ROOT
 from tests.reports import fabricate
@@ -47,8 +52,38 @@ def find_collisions(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[str
     found = [
         f"{first!r} on {second!r}" for (first, a), (second, b) in itertools.combinations(boxes, 2) if a.overlaps(b)
     ]
+    found += [f"{text!r} on a line or an axis" for axis in figure.axes for text in find_crossed(axis, renderer)]
     outside = [text for text, box in boxes if box.x0 < -1 or box.y0 < -1 or box.x1 > width + 1 or box.y1 > height + 1]
     return [*found, *(f"{text!r} leaves the picture" for text in outside)]
+
+
+def find_crossed(axis: Axes, renderer: RendererAgg) -> list[str]:
+    """Return the texts within axes that cross a line or an axis; a text on white paper may."""
+    drawn = [artist for artist in (*axis.lines, *axis.spines.values()) if artist.get_visible()]
+    paths = [artist.get_path().transformed(artist.get_transform()) for artist in drawn]
+    for lines in axis.collections:
+        if isinstance(lines, LineCollection) and lines.get_zorder() >= 1:  # not the grid
+            paths += [path.transformed(lines.get_transform()) for path in lines.get_paths()]
+    paths = [path for path in paths if len(path.vertices) > 1]
+    boxes = [
+        (text.get_text(), text.get_window_extent(renderer).padded(-SLACK))
+        for text in axis.texts
+        if text.get_bbox_patch() is None
+    ]
+    return [text for text, box in boxes if text and any(path.intersects_bbox(box, filled=False) for path in paths)]
+
+
+class Collected(contextlib.nullcontext[Any]):
+    """Takes the place of `Drawing`: keeps the makers of pictures."""
+
+    makers: ClassVar[Mapping[str, Maker]] = {}
+
+    def __init__(self, makers: Mapping[str, Maker], *_: object) -> None:
+        super().__init__(self)
+        type(self).makers = makers
+
+    def finish(self) -> None:
+        pass
 
 
 def check(sweep: Path, monkeypatch: pytest.MonkeyPatch, swept: Sequence[str] = ()) -> None:
@@ -60,6 +95,17 @@ def check(sweep: Path, monkeypatch: pytest.MonkeyPatch, swept: Sequence[str] = (
 
 def test_in_the_gallery(monkeypatch: pytest.MonkeyPatch) -> None:
     check(ROOT / "docs/gallery/digits", monkeypatch)
+
+
+def test_of_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweeps = [ROOT / "docs/gallery/when-does-compression-pay" / name for name in ("wideresnet34", "resnet18")]
+    monkeypatch.setattr(picture, "Drawing", Collected)
+    words = ["--network", "10gbit,100gbit", "--into", str(tmp_path), "--quiet"]
+    assert main(["scaling", *map(str, sweeps), *words]) == 0
+    with matplotlib.rc_context(fname=style.STYLE):
+        plots = [plot for plot in (make() for make in Collected.makers.values()) if plot]
+    collisions = {plot.name: find_collisions(plot.figure, monkeypatch) for plot in plots}
+    assert len(plots) >= 8 and not {name: found[:5] for name, found in collisions.items() if found}
 
 
 @pytest.mark.parametrize("count", [3, 8, 9, 20, pytest.param(40, marks=pytest.mark.slow)])
@@ -89,4 +135,8 @@ def test_overlaps_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     figure = Figure(figsize=(3, 1))
     for x, text in ((0.1, "one"), (0.12, "two"), (0.6, "three"), (0.95, "far outside")):
         figure.text(x, 0.5, text)
-    assert find_collisions(figure, monkeypatch) == ["'one' on 'two'", "'far outside' leaves the picture"]
+    axis = figure.add_axes((0.2, 0.7, 0.2, 0.2))
+    axis.plot([0, 1], [0, 1])
+    axis.text(0.5, 0.5, "four")
+    expected = ["'one' on 'two'", "'four' on a line or an axis", "'far outside' leaves the picture"]
+    assert find_collisions(figure, monkeypatch) == expected
