@@ -129,7 +129,7 @@ class Grid:
             parts.append(f"seeds {join_words([format_setting(seed) or 'null' for seed in self.seeds])}")
         if self.entangled:
             parts.append(f"follows from what was swept: {', '.join(self.entangled)}")
-        return ". ".join(filter(None, parts))
+        return "; ".join(filter(None, parts))
 
     @property
     def options(self) -> dict[str, str]:

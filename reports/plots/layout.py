@@ -147,7 +147,7 @@ def lay_out_panels(grid: Grid, runs: pd.DataFrame, by: Sequence[str]) -> Layout:
     shown = [column for column in runs.columns if column in (*RUN_COLUMNS, *others, *list_metrics(runs))]
     panels = [(_format_title(keys, values), part[shown]) for values, part in groups or [((), runs)]]
     rows = math.ceil(len(panels) / 4)
-    columns = len(grid.workers) if apart and by and len(grid.workers) <= 4 else math.ceil(len(panels) / rows)
+    columns = len(grid.workers) if apart and by and 1 < len(grid.workers) <= 4 else math.ceil(len(panels) / rows)
     return Layout(panels, columns, repeats, looks)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -77,6 +78,7 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
         return None
     layout = dataclasses.replace(layout, panels=panels)
     columns = min(layout.columns, 2 if layout.has_many else 3)
+    columns = math.ceil(len(panels) / math.ceil(len(panels) / columns))  # four panels are two rows of two
     height = 2.7 if layout.has_many else 2.3
     figure, axes = layouts.make_figure(layout, columns, height, "y", is_wide=layout.has_many)
     clouds = [_make_cloud(_select_measured(runs, cost), cost) for _, runs in panels]

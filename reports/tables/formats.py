@@ -75,7 +75,7 @@ def to_markdown(table: ReportTable) -> bytes:
         f"**{_escape_markdown(table.title)}**{_escape_markdown(f' ({table.spread})') if table.spread else ''}",
         body,
         *map(_escape_markdown, table.notes),
-        _escape_markdown(table.caption),
+        _escape_markdown(_write_caption(table)),
         *(f"<!-- {_write_comment(settings)} -->" for settings in _list_settings(table)),
     ]
     return _encode("\n\n".join(filter(None, parts)) + "\n")
@@ -90,7 +90,7 @@ def to_latex(table: ReportTable) -> bytes:
     units = {column.shown for column in table.columns if column.is_number}
     unit = units.pop() if len(units) == 1 else ""
     title = f"{table.title} [{unit}]" if unit and f"[{unit}]" not in table.title else table.title
-    caption = ". ".join(filter(None, (dataclasses.replace(table, title=title).heading, table.caption)))
+    caption = ". ".join(filter(None, (dataclasses.replace(table, title=title).heading, _write_caption(table))))
     heads = [column.name if unit else _format_heading(column) for column in table.columns]
     lines = [
         "% \\usepackage{booktabs,graphicx}; names in other than Latin letters need XeLaTeX or LuaLaTeX",
@@ -107,7 +107,8 @@ def to_latex(table: ReportTable) -> bytes:
         *(f"    {_format_latex_row([cell.text for cell in row])}" for row in table.rows),
         "    \\bottomrule",
         "  \\end{tabular}}",
-        *(f"  \\par\\footnotesize {_escape_latex(note)}." for note in table.notes),
+        *(["  \\par\\smallskip\\raggedright\\footnotesize"] if table.notes else []),
+        *(f"  {_escape_latex(note)}.\\par" for note in table.notes),
         "\\end{table}",
     ]
     return _encode("\n".join(lines) + "\n")
@@ -134,7 +135,7 @@ def to_html(table: ReportTable) -> bytes:
         ]
         lines.append(f"<tr>{''.join((*names, *values))}</tr>")
     lines += ["</tbody>"]
-    notes = "".join(f"<br>{html.escape(note)}." for note in (*table.notes, table.caption) if note)
+    notes = "".join(f"<br>{html.escape(note)}." for note in (*table.notes, _write_caption(table)) if note)
     if notes:
         span = f'<tfoot><tr><td colspan="{len(table.columns)}">{notes.removeprefix("<br>")}</td></tr></tfoot>'
         lines.append(span)
@@ -154,6 +155,10 @@ def save_table(table: ReportTable, directory: Path, formats: Sequence[str] = TAB
     for path, suffix in zip(paths, formats, strict=True):
         files.write_bytes(path, FORMATS[suffix](table), durable=False)
     return paths
+
+
+def _write_caption(table: ReportTable) -> str:
+    return f"Settings: {table.caption}" if table.caption else ""
 
 
 def _list_settings(table: ReportTable) -> list[str]:

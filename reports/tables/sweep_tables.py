@@ -338,7 +338,7 @@ def _build_run_table(grid: Grid) -> ReportTable:
         (*headings, *map(TableColumn, texts)),
         len(names),
         tuple(lines),
-        ". ".join(filter(None, (grid.caption, options))),
+        "; ".join(filter(None, (grid.caption, options))),
         records=tuple(records),
         topic=measures.RUNS_TOPIC,
         settings=grid.settings,

@@ -103,7 +103,7 @@ def test_latex_has_the_structure_of_booktabs_and_escapes_text() -> None:
     assert unescaped(name) == NASTY and unescaped(value) == "0.100†"
     assert not re.search(r"(?<!\\)[%#_~^]", source), "nothing is a command that was a text"
     assert source.count("{") - source.count(r"\{") == source.count("}") - source.count(r"\}")
-    assert "\\footnotesize \\textsuperscript{$\\dagger$}: more workers" in source
+    assert "\\footnotesize\n  \\textsuperscript{$\\dagger$}: more workers" in source
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ COMMANDS = {
         "mu",
         "geq",
     ),
-    *("S", "P", "|", "smallskip", "resizebox", "ifdim", "width", "linewidth", "else", "fi"),
+    *("S", "P", "|", "smallskip", "raggedright", "resizebox", "ifdim", "width", "linewidth", "else", "fi"),
 }
 PAGE = "\\documentclass{article}\n\\usepackage{booktabs,graphicx}\n\\begin{document}\n%s\n\\end{document}\n"
 
