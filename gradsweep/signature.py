@@ -13,11 +13,18 @@ NOT_IN_SIGNATURE = (
 )
 """Keys of a config that say where and how a run is made, not what it computes: not in its signature."""
 
-ADDED = {"network": {"name": "none"}, "trainer": {"name": "sgd"}, "task": {"name": "auto"}}
-"""Sections that configs of earlier versions lack, and what these mean by that: such a section is not in a signature,
-so that runs are still the runs that they were."""
+ADDED: Mapping[str, Any] = {
+    **{"network": {"name": "none"}, "trainer": {"name": "sgd"}, "task": {"name": "auto"}},
+    **{"tokens": None, "evaluate_every_steps": None},
+}
+"""Sections and keys that configs of earlier versions lack, and what these mean by that: such a section is not in a
+signature, so that runs are still the runs that they were."""
 
-ADDED_OPTIONS: Mapping[str, Mapping[str, Any]] = {"exchange": {"part_mib": None, "allreduce": None, "tune": False}}
+ADDED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "exchange": {"part_mib": None, "allreduce": None, "tune": False},
+    "schedule": {"warmup_steps": None, "final": None},
+    "optimizer": {"groups": []},
+}
 """By section, options that configs of earlier versions lack, and their values for these: an option with that value is
 not in a signature, either."""
 

@@ -163,7 +163,9 @@ def compare(before: pd.DataFrame, after: pd.DataFrame, ignored: Sequence[str] = 
     """
     for key, value in ADDED.items():
         if key in before or key in after:
-            before, after = (runs if key in runs else runs.assign(**{key: value}) for runs in (before, after))
+            before, after = (
+                runs if key in runs else runs.assign(**{key: [value] * len(runs)}) for runs in (before, after)
+            )
     keys = [[key for key in runs.columns if is_config_key(key) and key != SEED] for runs in (before, after)]
     if unknown := [key for key in ignored if key not in {*keys[0], *keys[1]}]:
         raise UsageError(f"--ignore {unknown[0]}: no config has this key")

@@ -152,7 +152,7 @@ RUN_MEANINGS = {name: meaning for name, (_, meaning) in _RUNS.items()}
 METRIC = "metric."
 """Prefix of the columns of metrics besides the accuracy, such as metric.mae, which are `float64`."""
 
-ADDED: dict[str, Any] = {key: section["name"] for key, section in signature.ADDED.items()} | {
+ADDED: dict[str, Any] = {key: section["name"] if section else None for key, section in signature.ADDED.items()} | {
     f"{section}.{key}": value
     for options in (signature.DECIDING, signature.ADDED_OPTIONS)
     for section, keys in options.items()
@@ -200,7 +200,7 @@ def name_in_csv(column: str) -> tuple[str, str]:
 def make_run_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return rows of RUN_COLUMNS, metrics and config keys as a DataFrame with the dtypes of RUN_COLUMNS."""
     frame = pd.DataFrame(rows)
-    frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame and value is not None})
+    frame = frame.fillna({key: value for key, value in ADDED.items() if key in frame and value not in (None, [])})
     metrics = list_metrics(frame)
     keys = frame.columns.difference([*RUN_COLUMNS, *metrics], sort=False)
     frame = frame.reindex(columns=[*RUN_COLUMNS, *metrics, *keys])

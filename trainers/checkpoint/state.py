@@ -118,7 +118,8 @@ def describe_config(config: RunConfig) -> dict[str, str]:
     write.
     """
     options = flatten_options(config)
-    left_out = {*NOT_IN_SIGNATURE, *(name for name, default in ADDED.items() if default == {"name": options[name]})}
+    added = {name for name, default in ADDED.items() if default in (options[name], {"name": options[name]})}
+    left_out = {*NOT_IN_SIGNATURE, *added}
     unsaid = {f"{name}.{key}": value for name, added in ADDED_OPTIONS.items() for key, value in added.items()}
     return {
         key: value if isinstance(value, str) else json.dumps(value, default=str)

@@ -24,7 +24,7 @@ from trainers.data import build_feed, prepare
 from trainers.data.try_out import check_metric, try_own_code
 from trainers.models.fitting import check_fits
 from trainers.options.datasets import Custom
-from trainers.options.optimizers import Torch
+from trainers.options.optimizers import Muon, Torch
 from trainers.rules.training import check_length
 
 
@@ -75,8 +75,8 @@ def prepare_runs(configs: Sequence[Mapping[str, Any]], metric: str | None = None
         if fresh:
             prepared[data] = _prepare(run)
         of_data = (run.dataset, run.data, run.batch, run.phases, run.workers, run.partition)
-        own = run.optimizer if isinstance(run.optimizer, Torch) else None
-        use = repr((run.model, run.task, own, *of_data))
+        tried = run.optimizer if isinstance(run.optimizer, (Torch, Muon)) or run.optimizer.groups else None
+        use = repr((run.model, run.task, tried, *of_data))
         if use not in samples:
             feed = build_feed(run, 0, run.workers)
             if fresh:

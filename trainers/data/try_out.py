@@ -14,6 +14,7 @@ from trainers import models, tasks
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.data.feeds import Feed
+from trainers.gradients.flat import find_kinds
 from trainers.options import models as model_options
 from trainers.options import optimizers as optimizer_options
 from trainers.options import tasks as task_options
@@ -46,7 +47,11 @@ def try_own_code(run: RunConfig, feed: Feed) -> tuple[str, ...]:
     if isinstance(run.optimizer, optimizer_options.Torch):
         from trainers.optimizers.torch_optimizer import try_out
 
-        try_out(run.optimizer, _list_shapes(run, feed))
+        try_out(run.optimizer, [tuple(each.shape) for each in _build_anywhere(run, feed).parameters() if each.requires_grad])
+    if run.optimizer.groups or isinstance(run.optimizer, optimizer_options.Muon):
+        from trainers.optimizers import groups
+
+        groups.check(run.optimizer, find_kinds(_build_anywhere(run, feed)))
     return names
 
 
@@ -70,13 +75,12 @@ def _build(run: RunConfig, feed: Feed, device: str) -> torch.nn.Module:
         return models.build(run.model, feed.shape, feed.classes, least=1)
 
 
-def _list_shapes(run: RunConfig, feed: Feed) -> list[tuple[int, ...]]:
-    """Return the shapes of the parameters that a model trains."""
+def _build_anywhere(run: RunConfig, feed: Feed) -> torch.nn.Module:
+    """Return a run's model, on the meta device if possible."""
     try:
-        model = _build(run, feed, "meta")
+        return _build(run, feed, "meta")
     except Exception:  # some code needs values
-        model = _build(run, feed, "cpu")
-    return [tuple(each.shape) for each in model.parameters() if each.requires_grad]
+        return _build(run, feed, "cpu")
 
 
 def _try_model(run: RunConfig, feed: Feed, task: Task) -> tuple[str, ...]:

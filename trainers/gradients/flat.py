@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 
 import torch
 from torch import nn
+
+from trainers.options.optimizers import EMBEDDINGS, HEAD, MATRICES, VECTORS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +27,29 @@ class Unit:
     values: torch.Tensor
 
 
+def find_kinds(model: nn.Module) -> dict[str, str]:
+    """Return the kind of every parameter that is trained, by its name.
+
+    `vectors` have one dimension at most. `embeddings` are the weights of `nn.Embedding`, also where the output layer
+    shares them. `head` is the weight of the last `nn.Linear`; of a model with embeddings only if it has an output for
+    each row of one of them, because other models may compute their outputs without a layer. The rest are `matrices`;
+    kernels of convolutions count as such.
+    """
+    tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
+    linear = [module.weight for module in model.modules() if isinstance(module, nn.Linear)]
+    outputs = {len(table) for table in tables}
+    head = linear[-1] if linear and (not tables or len(linear[-1]) in outputs) else None
+
+    def find_kind(parameter: nn.Parameter) -> str:
+        if any(parameter is table for table in tables):
+            return EMBEDDINGS
+        if parameter.dim() <= 1:
+            return VECTORS
+        return HEAD if parameter is head else MATRICES
+
+    return {name: find_kind(parameter) for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
 class Flat:
     """The parameters of a model in one float32 buffer `values`, and their gradients in `gradients`, on the model's
     device.
@@ -34,6 +60,7 @@ class Flat:
 
     def __init__(self, model: nn.Module) -> None:
         self.named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        self.kinds = find_kinds(model)
         size = sum(parameter.numel() for _, parameter in self.named)
         device = self.named[0][1].device if self.named else None
         self.values = torch.empty(size, device=device)
@@ -48,6 +75,14 @@ class Flat:
 
     def __len__(self) -> int:
         return self.values.numel()
+
+    def cut(self, first: int, last: int) -> Flat:
+        """Return a view of the tensors `first` to before `last`, in the order of the parameters."""
+        sizes = [parameter.numel() for _, parameter in self.named]
+        piece = slice(sum(sizes[:first]), sum(sizes[:last]))
+        part = copy.copy(self)
+        part.named, part.values, part.gradients = self.named[first:last], self.values[piece], self.gradients[piece]
+        return part
 
     def cut_units(self, granularity: str, bucket_mib: float, pieces: int = 1) -> list[Unit]:
         """Cut the gradient into units, in the order of the parameters.

@@ -11,6 +11,7 @@ import importlib
 from typing import Any
 
 from trainers.gradients.flat import Flat
+from trainers.optimizers import groups
 from trainers.optimizers.base import Optimizer
 from trainers.options import optimizers as options
 
@@ -21,13 +22,24 @@ METHODS: dict[type, str] = {
     options.Adam: "adam.Adam",
     options.LARS: "lars.LARS",
     options.OneBitAdam: "onebit_adam.OneBitAdam",
+    options.Lion: "lion.Lion",
+    options.Muon: "muon.Muon",
     options.Torch: "torch_optimizer.TorchOptimizer",
 }
 """Module and class of an optimizer, by its options."""
 
 
 def build(config: Any, flat: Flat) -> Optimizer:
-    """Build the optimizer that `config` describes, for the parameters in `flat`."""
+    """Build the optimizer that `config` describes, for the parameters in `flat`.
+
+    Raises:
+        UsageError: an entry of `optimizer.groups` finds no tensor, or an optimizer cannot update its tensors.
+    """
+    groups.check(config, flat.kinds)
+    return groups.Groups(flat, config, _build) if config.groups else _build(config, flat)
+
+
+def _build(config: Any, flat: Flat) -> Optimizer:
     module, name = METHODS[type(config)].split(".")
     optimizer: Optimizer = getattr(importlib.import_module(f"trainers.optimizers.{module}"), name)(flat, config)
     return optimizer

@@ -52,7 +52,7 @@ class Optimizer(ABC):
         self.momentum: float = getattr(config, "momentum", 0.0)
         self.weight_decay: float = config.weight_decay
         self.kept = {name: torch.zeros_like(flat.values) for name in self.buffers}
-        self._decaying = find_decaying(flat, config.decay_1d)
+        self._decaying = find_decaying(flat, getattr(config, "decay_1d", True))
 
     def adjust(self, *, momentum: float | None = None, weight_decay: float | None = None) -> None:
         """Set values for the next step; a schedule that has such values calls this before every step."""

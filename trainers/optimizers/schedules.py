@@ -43,9 +43,11 @@ class ScheduledStep:
 def warmup_steps(config: options.Schedule, epochs: Epochs) -> int:
     """Return the number of steps of the warm-up.
 
-    A warm-up that would not end within the run is cut to half of the run, so that the schedule has a part too; with
+    One of `warmup_steps` ends within the run (trainers/rules/training.py). One of epochs that would not end within the run is cut to half of the run, so that the schedule has a part too; with
     `warmup_per: epoch` to whole epochs, which may be none.
     """
+    if config.warmup_steps is not None:
+        return config.warmup_steps
     wanted = round(epochs.count_steps_until(config.warmup_epochs))
     if wanted < epochs.steps:
         return wanted
@@ -68,7 +70,10 @@ def constant(config: options.Constant, now: ScheduledStep) -> float:
 
 
 def cosine(config: options.Cosine, now: ScheduledStep) -> float:
-    """Return the factor of a cosine decay after the warm-up, to 0 just after the last step or after `t_max` epochs."""
+    """Return the factor of a cosine decay after the warm-up.
+
+    It reaches `final` just after the last step, or after `t_max` epochs.
+    """
     epochs, begun = now.epochs, now.epochs.count_passed(now.warmup)
     if config.per == "step":
         done: float = now.step - 1 - now.warmup
@@ -77,7 +82,24 @@ def cosine(config: options.Cosine, now: ScheduledStep) -> float:
     else:
         done = now.epoch - begun
         whole = math.ceil(epochs.length) - begun if config.t_max is None else config.t_max
-    return 0.5 * (1 + math.cos(math.pi * min(max(done / whole, 0.0), 1.0)))
+    final = config.final or 0.0
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * min(max(done / whole, 0.0), 1.0)))
+
+
+_FALLS: dict[str, Callable[[float], float]] = {
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: 0.5 * (1 + math.cos(math.pi * done)),
+    "sqrt": lambda done: 1 - math.sqrt(done),
+}
+"""The part of the way down that is left, by the part of the decay that is done."""
+
+
+def wsd(config: options.WSD, now: ScheduledStep) -> float:
+    """Return 1 until the decay, which reaches `final` just after the last step."""
+    steps = now.epochs.steps
+    whole = config.count_decay_steps(steps)
+    done = now.step - 1 - (steps - whole)
+    return config.final + (1 - config.final) * _FALLS[config.shape](done / whole) if done > 0 else 1.0
 
 
 def multistep(config: options.MultiStep, now: ScheduledStep) -> float:
@@ -161,6 +183,7 @@ class Plateau:
 RULES: dict[type, Callable[[Any, ScheduledStep], float]] = {
     options.Constant: constant,
     options.Cosine: cosine,
+    options.WSD: wsd,
     options.MultiStep: multistep,
     options.Piecewise: piecewise,
     options.OneCycle: onecycle,

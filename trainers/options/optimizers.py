@@ -3,14 +3,109 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
 from typing import Any
 
-from gradsweep.options.parameters import Checked, InvalidParameter, boolean, integer, mapping, number
+from gradsweep.options.hints import did_you_mean
+from gradsweep.options.parameters import (
+    Checked,
+    InvalidParameter,
+    boolean,
+    choice,
+    from_mapping,
+    integer,
+    mapping,
+    number,
+    sequence,
+)
 from trainers.options.own_code import ARGS, target
+
+KINDS = MATRICES, EMBEDDINGS, HEAD, VECTORS = "matrices", "embeddings", "head", "vectors"
+"""Kinds of tensors (trainers.gradients.flat.find_kinds)."""
+
+GROUPS = (
+    "a list of {kinds: [some of " + ", ".join(KINDS) + "], match: a regular expression, optimizer: {name: ..., ...}}, "
+    "each with kinds, match or both"
+)
+
+
+def is_group(item: Any) -> bool:
+    """Tell whether a value has the form of an entry in `optimizer.groups`."""
+    return (
+        isinstance(item, Mapping)
+        and {"optimizer"} < set(item) <= {"kinds", "match", "optimizer"}
+        and isinstance(item.get("match", ""), str)
+        and isinstance(item.get("kinds", []), (list, tuple))
+        and all(kind in KINDS for kind in item.get("kinds", []))
+        and isinstance(item["optimizer"], Mapping)
+        and isinstance(item["optimizer"].get("name"), str)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class SGD(Checked):
+class Group:
+    """The tensors of one of some kinds (none: of any) whose names match a regular expression, and their optimizer."""
+
+    kinds: tuple[str, ...]
+    match: str
+    optimizer: Any
+
+    def __str__(self) -> str:
+        kinds = f"kinds: [{', '.join(self.kinds)}]" if self.kinds else ""
+        return "{" + ", ".join(filter(None, (kinds, f"match: {self.match}" if self.match else ""))) + "}"
+
+    def has(self, name: str, kind: str) -> bool:
+        """Tell whether a tensor is in the group."""
+        return (not self.kinds or kind in self.kinds) and re.search(self.match, name) is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer(Checked):
+    """The base of all optimizers: `groups` are the exceptions, tensors that have an optimizer of their own.
+
+    The first entry that a tensor belongs to decides. Its `lr` changes by the same factor as that of the rest.
+    """
+
+    _: dataclasses.KW_ONLY
+    groups: list[Any] = sequence(GROUPS, is_group)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.build_groups() and not getattr(self, "lr", 1.0):
+            raise InvalidParameter("lr", 0.0, "a number above 0 with groups, whose rates change by the same factor")
+
+    def build_groups(self) -> list[Group]:
+        """Return the entries of `groups` with their optimizers.
+
+        Raises:
+            InvalidParameter: a regular expression is not valid, or an optimizer is not known, has an option that is
+                out of range or cannot be one of several.
+        """
+        return [_build_group(item) for item in self.groups]
+
+
+def _build_group(item: Mapping[str, Any]) -> Group:
+    pattern, given = item.get("match", ""), dict(item["optimizer"])
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise InvalidParameter("groups.match", pattern, f"a regular expression ({error})") from error
+    name = given.pop("name")
+    if name not in GROUPED:
+        valid = "one of " + ", ".join(GROUPED)
+        raise InvalidParameter("groups.optimizer.name", name, valid, did_you_mean(name, GROUPED))
+    try:
+        if given.pop("groups", None):
+            raise InvalidParameter("groups", item["optimizer"]["groups"], "none within a group")
+        optimizer = from_mapping(OPTIMIZERS[name], given)
+    except InvalidParameter as error:
+        raise error.prefix("groups.optimizer") from error
+    return Group(tuple(item.get("kinds", ())), pattern, optimizer)
+
+
+@dataclasses.dataclass(frozen=True)
+class SGD(Optimizer):
     """Stochastic gradient descent with momentum, in PyTorch's convention (dampening 0)."""
 
     lr: float = number(0.1, 0.0)
@@ -34,7 +129,7 @@ class DGCSGD(SGD):
 
 
 @dataclasses.dataclass(frozen=True)
-class Signum(Checked):
+class Signum(Optimizer):
     """Signum: steps along the sign of the momentum of the mean gradient (Bernstein et al., ICML 2018)."""
 
     lr: float = number(1e-3, 0.0)
@@ -45,7 +140,7 @@ class Signum(Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class Adam(Checked):
+class Adam(Optimizer):
     """Adam (Kingma and Ba, ICLR 2015), or with `decoupled` AdamW (Loshchilov and Hutter, ICLR 2019)."""
 
     lr: float = number(1e-3, 0.0)
@@ -58,7 +153,7 @@ class Adam(Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class LARS(Checked):
+class LARS(Optimizer):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg, 2017)."""
 
     lr: float = number(1.0, 0.0)
@@ -69,7 +164,7 @@ class LARS(Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class OneBitAdam(Checked):
+class OneBitAdam(Optimizer):
     """1-bit Adam (Tang et al., ICML 2021): after `freeze_steps` the variance stays, and the momentum is exchanged."""
 
     lr: float = number(1e-3, 0.0)
@@ -82,7 +177,34 @@ class OneBitAdam(Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class Torch(Checked):
+class Lion(Optimizer):
+    """Lion: steps along the sign of a mean of momentum and gradient (Chen et al., NeurIPS 2023)."""
+
+    lr: float = number(1e-4, 0.0)
+    beta1: float = number(0.9, 0.0, 1.0, below=True)
+    beta2: float = number(0.99, 0.0, 1.0, below=True)
+    weight_decay: float = number(0.0, 0.0)
+    decay_1d: bool = boolean(True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Muon(Optimizer):
+    """Muon: steps along the orthogonalised momentum of a matrix (Jordan et al., 2024); for hidden matrices only.
+
+    `adjust_lr` is the factor of the rate for a matrix of r rows and c columns: `original` sqrt(max(1, r / c)),
+    `match_rms_adamw` 0.2 sqrt(max(r, c)) (Moonlight: Liu et al., 2025), `spectral` sqrt(r / c).
+    """
+
+    lr: float = number(0.02, 0.0)
+    momentum: float = number(0.95, 0.0, 0.9999)
+    nesterov: bool = boolean(True)
+    weight_decay: float = number(0.0, 0.0)
+    iterations: int = integer(5, low=1, high=100)
+    adjust_lr: str = choice("original", "original", "match_rms_adamw", "spectral")
+
+
+@dataclasses.dataclass(frozen=True)
+class Torch(Optimizer):
     """Any optimizer with the interface of torch.optim, built as `target(parameters, lr=lr, **args)`."""
 
     target: str = target()
@@ -102,5 +224,10 @@ OPTIMIZERS: dict[str, type] = {
     "adam": Adam,
     "lars": LARS,
     "onebit_adam": OneBitAdam,
+    "lion": Lion,
+    "muon": Muon,
     "torch": Torch,
 }
+
+GROUPED = tuple(name for name in OPTIMIZERS if name not in ("dgc_sgd", "onebit_adam"))
+"""Optimizers of which a run may have several; the others depend on what is exchanged."""

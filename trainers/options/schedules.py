@@ -26,6 +26,8 @@ def _is_rising(values: Sequence[float], strictly: bool) -> bool:
 class Schedule(Checked):
     """The base of all schedules, with their warm-up: the rate rises linearly over the first `warmup_epochs`.
 
+    `warmup_steps` is the length of the warm-up in steps, in place of `warmup_epochs`; null: it is not given.
+
     Schedules of plug-ins have `factor(now)`: it returns the factor of the base rate in a step
     (`trainers.optimizers.schedules.ScheduledStep`).
 
@@ -35,9 +37,17 @@ class Schedule(Checked):
     warmup_epochs: float = number(0.0, 0.0)
     warmup_from: float | None = number(None, 0.0, 1.0, optional=True)
     warmup_per: str = choice("step", "step", "epoch")
+    warmup_steps: int | None = integer(None, low=0, optional=True)
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether there is a warm-up."""
+        return bool(self.warmup_epochs if self.warmup_steps is None else self.warmup_steps)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.warmup_per == "epoch" and self.warmup_steps is not None:
+            raise InvalidParameter("warmup_per", "epoch", "step with warmup_steps")
         if self.warmup_per == "epoch" and self.warmup_epochs != int(self.warmup_epochs):
             raise InvalidParameter("warmup_epochs", self.warmup_epochs, "a whole number with warmup_per=epoch")
 
@@ -49,11 +59,32 @@ class Constant(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class Cosine(Schedule):
-    """After the warm-up, half a cosine down to zero at the end of the run, or within `t_max` epochs."""
+    """After the warm-up, half a cosine down to `final` at the end of the run, or within `t_max` epochs.
+
+    `final` is the factor of the base rate there, such as 0.1 for language models (Hoffmann et al., 2022); null: 0.
+    """
 
     warmup_epochs: float = number(1.0, 0.0)
     t_max: float | None = number(None, 0.0, above=True, optional=True)
     per: str = choice("step", "step", "epoch")
+    final: float | None = number(None, 0.0, 1.0, optional=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class WSD(Schedule):
+    """Warm-up, stable, decay: the factor is 1 after the warm-up, and falls to `final` in the last part of the run.
+
+    Hu et al., "MiniCPM", 2024. `decay` is the part of the run's steps in which the factor falls, along `shape`: a
+    line, half a cosine, or 1 - sqrt of the part done (Haegele et al., NeurIPS 2024).
+    """
+
+    decay: float = number(0.2, 0.0, 1.0)
+    shape: str = choice("linear", "linear", "cosine", "sqrt")
+    final: float = number(0.0, 0.0, 1.0)
+
+    def count_decay_steps(self, steps: int) -> int:
+        """Return the number of steps of the decay in a run of `steps` steps."""
+        return round(self.decay * steps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +188,7 @@ class Regime(Schedule):
 SCHEDULES: dict[str, type] = {
     "constant": Constant,
     "cosine": Cosine,
+    "wsd": WSD,
     "multistep": MultiStep,
     "piecewise": Piecewise,
     "onecycle": OneCycle,

@@ -51,6 +51,10 @@ def _count_hosts(config: Config) -> int | None:
     return None if each is None else -(-run_directory.count_ranks(config) // int(each))
 
 
+def _decays(config: Config) -> bool:
+    return bool(config["schedule"].get("decay", 1))
+
+
 def _milestones_in_time(config: Config) -> bool:
     return all(one < config["epochs"] for one in config["schedule"].get("milestones", ()))
 
@@ -122,7 +126,13 @@ RULES: tuple[Rule, ...] = (
         lambda config: all(int(host) < (_count_hosts(config) or 0) for host in config["network"].get("hosts", ())),
         "numbers of hosts that there are: workers / network.workers_per_host of them, from 0",
     ),
-    _unless("schedule.warmup_from schedule.warmup_per", "schedule.warmup_epochs", 0, "schedule.warmup_epochs above 0"),
+    _idle(
+        "schedule.warmup_from schedule.warmup_per",
+        lambda config: bool(config["schedule"].get("warmup_steps") or config["schedule"]["warmup_epochs"]),
+        "together with schedule.warmup_epochs or schedule.warmup_steps above 0",
+        "schedule.warmup_epochs",
+    ),
+    _together("schedule.warmup_epochs", "schedule.warmup_steps", None),
     _idle(
         "schedule.warmup_epochs",
         lambda config: config["schedule"]["warmup_epochs"] < config["epochs"],
@@ -135,6 +145,7 @@ RULES: tuple[Rule, ...] = (
         "a list of one number or more, or schedule=constant for no drop; left out, the rate drops at half and at "
         "three quarters of the run",
     ),
+    _idle("schedule.shape schedule.final", _decays, "together with schedule.decay above 0", "schedule.decay"),
     _idle("schedule.milestones", _milestones_in_time, "a list of numbers below the epochs of the run", "epochs"),
     _idle("schedule.knots", _knots_in_time, "knots of which all but the last are before the end of the run", "epochs"),
     _idle(

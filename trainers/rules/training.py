@@ -10,12 +10,13 @@ from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.options import optimizers as options
 from trainers.options.algorithms import LocalSGD
-from trainers.options.schedules import Regime
+from trainers.options.schedules import WSD, Regime
 from trainers.rules.rule import Condition, Rule, given, has, has_above, has_other, read, refuse
 
 _DGC = has("memory", "dgc")
 _LOCAL_SGD = has("algorithm", "local_sgd")
 _ONEBIT_ADAM = has("optimizer", "onebit_adam")
+_GROUPS = Condition("optimizer.groups", lambda run: bool(run.optimizer.groups))
 _LATE = has_above("algorithm.from_step", 1)
 _TWO_MOMENTA = "the memory has the momentum"
 _MOMENTUM_CLIPPED = "the exchanged values are momenta"
@@ -42,12 +43,19 @@ RULES = (
     ),
     Rule(
         _DGC,
-        has_above("optimizer.momentum", 0) & has("optimizer", "signum", "lars", shown=""),
+        has_above("optimizer.momentum", 0) & has("optimizer", "signum", "lars", "muon", shown=""),
         _TWO_MOMENTA,
         "optimizer.momentum=0",
     ),
     Rule(_DGC, has_above("optimizer.args.momentum", 0), _TWO_MOMENTA, "optimizer.args.momentum=0"),
     Rule(_DGC, has_above("optimizer.beta1", 0), _TWO_MOMENTA, "optimizer.beta1=0"),
+    Rule(_DGC, _GROUPS, "the memory has the same momentum for all tensors", "optimizer.groups=[]"),
+    Rule(
+        has("optimizer", "dgc_sgd", "onebit_adam"),
+        _GROUPS,
+        "what is exchanged is this optimizer's for all tensors",
+        "optimizer.groups=[]",
+    ),
     Rule(given("clip.local_norm"), given("memory.clip"), "the same gradient would be clipped twice", "one of the two"),
     Rule(
         Condition(
@@ -132,11 +140,19 @@ def _check_steps(run: RunConfig, steps: int) -> None:
             raise bad_value("algorithm.steps", period, valid)
 
 
+    warmup = run.schedule.warmup_steps or 0
+    if warmup >= steps:
+        raise bad_value("schedule.warmup_steps", warmup, f"an integer below the number of steps ({steps})")
+    if isinstance(run.schedule, WSD) and warmup + run.schedule.count_decay_steps(steps) > steps:
+        valid = f"at most {(steps - warmup) / steps:.3g}, the part of the {steps} steps after the warm-up"
+        raise bad_value("schedule.decay", run.schedule.decay, valid)
+
+
 def _check_schedule(run: RunConfig) -> None:
     schedule = run.schedule
     if run.scaling.warmup_from_base:
-        if not schedule.warmup_epochs:
-            raise bad_value("scaling.warmup_from_base", True, "false where schedule.warmup_epochs is 0")
+        if not schedule.warms_up:
+            raise bad_value("scaling.warmup_from_base", True, "false where the schedule has no warm-up")
         if schedule.warmup_from is not None:
             raise bad_value("schedule.warmup_from", schedule.warmup_from, "null with scaling.warmup_from_base=true")
     if not isinstance(schedule, Regime):

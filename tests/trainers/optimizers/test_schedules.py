@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import pytest
@@ -39,6 +40,39 @@ def test_cosine_with_warm_up() -> None:
     assert found[20] == pytest.approx(0.5)
     assert 0 < found[-1] < 0.01
     assert found[10:] == sorted(found[10:], reverse=True)
+
+
+def test_cosine_ends_at_its_floor_after_a_warm_up_in_steps() -> None:
+    """nanoGPT's character set-up: 100 steps of warm-up, then from 1e-3 to 1e-4."""
+    found = factors(options.Cosine(warmup_steps=100, final=0.1), 5000, 500)
+    assert found[:100] == pytest.approx([i / 100 for i in range(1, 101)])
+    assert found[100] == 1.0
+    assert found[2550] == pytest.approx(0.55)
+    assert found[-1] == pytest.approx(0.1, abs=1e-6)
+
+
+@pytest.mark.parametrize(("shape", "half"), [("linear", 0.55), ("cosine", 0.55), ("sqrt", 0.1 + 0.9 * (1 - 0.5**0.5))])
+def test_wsd_is_stable_until_its_decay(shape: str, half: float) -> None:
+    found = factors(options.WSD(warmup_steps=10, decay=0.2, shape=shape, final=0.1), 100, 7)
+    assert found[9:81] == [1.0] * 72
+    assert found[90] == pytest.approx(half)
+    assert found[80:] == sorted(found[80:], reverse=True)
+    assert found[-1] >= 0.1
+    assert factors(options.WSD(decay=0.0), 10, 10) == [1.0] * 10
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"warmup_steps": 20}, "schedule.warmup_steps=20: valid is an integer below the number of steps (20)"),
+        ({"name": "wsd", "warmup_steps": 5, "decay": 0.8}, "schedule.decay=0.8: valid is at most 0.75, the part of"),
+        ({"final": 1.5}, "schedule.final=1.5: valid is a number from 0.0 to 1.0 or null"),
+        ({"warmup_steps": 5, "warmup_per": "epoch"}, "schedule.warmup_per=epoch: valid is step with warmup_steps"),
+    ],
+)
+def test_parts_of_a_schedule_that_do_not_fit_into_the_run(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        resolve(compose_config(schedule={"name": "cosine", **section}, max_steps=20))
 
 
 def test_constant_with_fractional_warm_up() -> None:
@@ -390,7 +424,7 @@ def test_what_is_no_schedule_is_refused(cls: type, values: dict[str, Any], name:
             "schedule=regime: model=logistic brings no regime for dataset=digits; valid is schedule.pha",
         ),
         ({"scaling": {"warmup_from_base": True}}, "scaling.warmup_from_base=True: valid is false with rule=none"),
-        ({"scaling": {"warmup_from_base": True, "rule": "sqrt"}}, "valid is false where schedule.warmup_epochs is 0"),
+        ({"scaling": {"warmup_from_base": True, "rule": "sqrt"}}, "valid is false where the schedule has no warm-up"),
         (
             {
                 "scaling": {"warmup_from_base": True, "rule": "sqrt"},
