@@ -206,7 +206,7 @@ def test_what_never_had_a_gradient_is_not_moved_by_onebit_adam() -> None:
     assert float(flat.values[1]) == 1.0 and float(flat.values[0]) < 1.0
 
 
-OWN = {name: cls for name, cls in options.OPTIMIZERS.items() if cls is not options.Torch}
+OWN = {name: cls for name, cls in options.OPTIMIZERS.items() if cls not in (options.Torch, options.Muon)}
 
 
 @pytest.mark.parametrize("config", [cls() for cls in OWN.values()], ids=list(OWN))
@@ -294,6 +294,7 @@ def test_what_is_out_of_range_is_refused(cls: type, values: dict[str, Any], name
         cls(**values)
 
 
+GROUPED = {"optimizer": {"groups": [{"kinds": ["vectors"], "optimizer": {"name": "lion"}}]}}
 DGC_SGD = {"optimizer": "dgc_sgd", "memory": "dgc"}
 ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor": "onebit", "memory": "residual"}
 
@@ -326,6 +327,14 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         (
             {**ONEBIT, "precision": "fp16"},
             "precision=fp16 with optimizer=onebit_adam: a step that overflows is left out",
+        ),
+        (
+            {**ONEBIT, "optimizer": {**ONEBIT["optimizer"], **GROUPED["optimizer"]}},
+            "optimizer=onebit_adam with optimizer.groups: what is exchanged is this optimizer's for all tensors",
+        ),
+        (
+            {"optimizer": {**GROUPED["optimizer"], "momentum": 0.0, "nesterov": False}, "memory": "dgc"},
+            "memory=dgc with optimizer.groups: the memory has the same momentum for all tensors",
         ),
         ({"clip": {"norm": 0.0}}, "clip.norm=0.0: valid is a finite number above 0.0 or null"),
         (
