@@ -39,7 +39,8 @@ EPOCH_MEANINGS = {
     "sent_bytes": "bytes that one worker sent in all steps up to this row",
     "evaluate_s": "time of the evaluation",
 }
-"""epochs.csv: a row for each evaluation, at the end of every `evaluate_every`-th epoch and of the run."""
+"""epochs.csv: a row for each evaluation, at the end of every `evaluate_every`-th epoch, or after every
+`evaluate_every_steps`-th step, and at the end of the run."""
 EPOCH_COLUMNS = tuple(EPOCH_MEANINGS)
 TEST = "test_"
 """Prefix of further columns of epochs.csv: the metrics of the run's task by name, on the test set, such as test_mae."""
@@ -57,12 +58,13 @@ LOCAL_EPOCH_COLUMNS = tuple(LOCAL_EPOCH_MEANINGS)
 
 LOCAL_MODEL_MEANINGS = {
     "epoch": "number of the epoch, from 1",
+    "step": "number of optimizer steps up to this evaluation",
     "worker": "number of the worker, from 0",
     "test_loss": "loss of its own model on the whole test set; empty with `algorithm.evaluate_local=false`",
     "test_accuracy": "accuracy of this model; likewise",
     "distance": "norm of x_i - mean x, for the parameters x_i of the worker",
 }
-"""local_models.csv of a decentralised run: after every evaluated epoch a row for each worker."""
+"""local_models.csv of a decentralised run: at every evaluation a row for each worker."""
 LOCAL_MODEL_COLUMNS = tuple(LOCAL_MODEL_MEANINGS)
 
 YARDSTICK_MEANINGS = {

@@ -41,7 +41,7 @@ MEASURES = (
     "step_s",
     *(f"{phase}_s" for phase in csv_columns.PHASES),
 )
-X = ("epoch", "time_s", "sent_bytes")
+X = ("step", "epoch", "time_s", "sent_bytes")
 Y = ("test_accuracy", "test_loss", "train_loss", "local_test_accuracy", "consensus_distance")
 PROFILE_X, PROFILE_Y = ("step",), ("compression_error", "memory_norm")
 _POINTS, _FEWEST = 60, 12  # of a curve

@@ -38,6 +38,7 @@ def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict
         importlib.import_module("scipy.special")  # for the intervals: once for all forks
     apart, together = lay_out_panels(methods, runs, ["workers"]), lay_out_panels(methods, runs, [])
     time, sent = curves.make_time_axis(epochs["time_s"].max()), curves.make_bytes_axis(epochs["sent_bytes"])
+    progress = curves.STEP if epochs.duplicated([*RUN, "epoch"]).any() else curves.EPOCH  # evaluate_every_steps
     make = functools.partial
     found: dict[str, Maker] = {
         "race": make(bars.plot_race, apart),
@@ -45,7 +46,7 @@ def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict
         "efficiency": make(scaling.plot_efficiency, together),
     }
     for measure in (curves.ACCURACY, curves.LOSS, *map(curves.make_metric_axis, list_metrics(epochs))):
-        for axis in (curves.EPOCH, time, sent):
+        for axis in (progress, time, sent):
             found[f"{measure.name}_{axis.name}"] = make(curves.plot_curves, apart, epochs, axis, measure)
     for cost in (pareto.SPEED, pareto.BYTES):
         found[f"pareto_{cost.name}"] = make(pareto.plot_pareto, apart, cost)
@@ -55,7 +56,7 @@ def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict
     found["breakdown"] = make(bars.plot_breakdown, apart)
     for measure in (curves.ERROR, curves.MEMORY):
         found[f"{measure.name}_step"] = make(curves.plot_curves, apart, profile, curves.STEP, measure)
-    local = ((curves.LOCAL, curves.EPOCH), (curves.CONSENSUS, curves.EPOCH), (curves.CONSENSUS, sent))
+    local = ((curves.LOCAL, progress), (curves.CONSENSUS, progress), (curves.CONSENSUS, sent))
     for measure, axis in local if epochs[curves.CONSENSUS.column].notna().any() else ():
         found[f"{measure.name}_{axis.name}"] = make(curves.plot_curves, apart, epochs, axis, measure)
     return found

@@ -39,7 +39,7 @@ class CsvColumns:
 
 
 STEPS = CsvColumns(run_directory.STEPS, csv_columns.STEP_COLUMNS, "step")
-EPOCHS = CsvColumns(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_columns.LOCAL_EPOCH_COLUMNS), "epoch")
+EPOCHS = CsvColumns(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_columns.LOCAL_EPOCH_COLUMNS), "step")
 
 
 def read(path: Path, table: CsvColumns) -> tuple[np.ndarray, Problem]:

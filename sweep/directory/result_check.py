@@ -69,26 +69,30 @@ def _explain_lacking_rows(run: Run, result: Mapping[str, Any]) -> str | None:
     if not isinstance(steps, int):  # of a probe
         return None
     wrong = _explain_wrong_rows(run.path(run_directory.STEPS), "step", steps, steps)
-    every, workers = _read_evaluation_settings(run)
-    if wrong is None and isinstance(epochs, int) and every is not None:
-        evaluations = -(-epochs // every)  # the last epoch has one in any case
-        wrong = _explain_wrong_rows(run.path(run_directory.EPOCHS), "epoch", epochs, evaluations, min(every, epochs))
+    column, every, workers = _read_evaluation_settings(run)
+    last = steps if column == "step" else epochs
+    if wrong is None and isinstance(last, int) and every is not None:
+        evaluations = -(-last // every)  # the last epoch, or step, has one in any case
+        wrong = _explain_wrong_rows(run.path(run_directory.EPOCHS), column, last, evaluations, min(every, last))
         if wrong is None and "consensus_distance" in result:
             models = run.path(run_directory.LOCAL_MODELS)
-            wrong = _explain_wrong_rows(models, "epoch", epochs, evaluations * workers, min(every, epochs))
+            wrong = _explain_wrong_rows(models, column, last, evaluations * workers, min(every, last))
     return wrong
 
 
-def _read_evaluation_settings(run: Run) -> tuple[int | None, int]:
-    """Return `evaluate_every` and `workers` of a run's config, which has been parsed before.
+def _read_evaluation_settings(run: Run) -> tuple[str, int | None, int]:
+    """Return the column that counts evaluations, after how many of it there is one, and the number of workers.
 
-    A script evaluates when it wants to: then the first is None.
+    They are those of a run's config, which has been parsed before. A script evaluates when it wants to: then the second
+    is None.
     """
     config = yaml_files.read_sections(run.path(run_directory.CONFIG))
     if run_directory.is_script(config):
-        return None, 1
-    every, workers = (config.get(key) for key in ("evaluate_every", "workers"))
-    return every if isinstance(every, int) and every > 0 else 1, workers if isinstance(workers, int) else 1
+        return "epoch", None, 1
+    column = "epoch" if config.get("evaluate_every_steps") is None else "step"
+    every = config.get("evaluate_every" if column == "epoch" else "evaluate_every_steps")
+    workers = config.get("workers")
+    return column, every if isinstance(every, int) and every > 0 else 1, workers if isinstance(workers, int) else 1
 
 
 def _explain_wrong_rows(path: Path, column: str, last: int, count: int, first: int = 1) -> str | None:

@@ -25,7 +25,12 @@ class RunProgress:
         self.iterations_per_second = self.steps / time_s if self.steps and time_s else None
 
     def plan_steps(self, epochs: int | None, max_steps: int | None) -> float | None:
-        """Return the run's total number of steps, including those still to do; None if it is not known yet."""
+        """Return the run's total number of steps, including those still to do; None if it is not known yet.
+
+        Args:
+            epochs: of the run; None: unknown, or evaluations are not at the ends of epochs.
+            max_steps: of the run; None: no limit.
+        """
         planned = [] if max_steps is None else [float(max_steps)]
         if self._steps_then and self.finished_epochs and epochs:
             planned.append(self._steps_then / self.finished_epochs * epochs)

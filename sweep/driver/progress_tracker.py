@@ -25,6 +25,7 @@ class Row:
     epochs: int
     max_steps: int | None
     evaluate_every: int = 1
+    evaluate_every_steps: int | None = None
     began: float | None = None
     """Of the job, by the clock of `Tracker.update`; likewise `ended`."""
 
@@ -65,10 +66,13 @@ class Row:
         if self.ended is not None and (result := self.run.result()) is not None:  # the figure of the report
             self.iterations_per_second = result.get("iterations_per_second")
             self.few_steps = timed_steps.remark_on(result)
-        self.share, self.remaining_s = progress.compute_share(self.epochs, self.max_steps), None
-        planned = progress.plan_steps(self.epochs, self.max_steps)
+        epochs = self.epochs if self.evaluate_every_steps is None else None
+        self.share, self.remaining_s = progress.compute_share(epochs, self.max_steps), None
+        planned = progress.plan_steps(epochs, self.max_steps)
         if progress.steps and planned and self.iterations_per_second:  # of earlier attempts, too
             evaluations = max(0.0, self.epochs - (progress.finished_epochs or 0.0)) / self.evaluate_every
+            if self.evaluate_every_steps is not None:
+                evaluations = max(0.0, planned - progress.steps) / self.evaluate_every_steps
             evaluate_s = evaluations * (progress.evaluate_s or 0.0)
             self.remaining_s = max(0.0, planned - progress.steps) / self.iterations_per_second + evaluate_s
 
@@ -107,10 +111,11 @@ class Tracker:
         """Follow another job, in place of the same run's earlier job; `config` is needed if there was none."""
         directory = job.task.run.directory
         if (before := self.rows.get(directory)) is not None:
-            row = Row(job, before.epochs, before.max_steps, before.evaluate_every)
+            row = Row(job, before.epochs, before.max_steps, before.evaluate_every, before.evaluate_every_steps)
         else:
             assert config is not None
-            row = Row(job, config["epochs"], config["max_steps"], config.get("evaluate_every", 1))
+            every, every_steps = config.get("evaluate_every", 1), config.get("evaluate_every_steps")
+            row = Row(job, config["epochs"], config["max_steps"], every, every_steps)
         self.rows[directory] = self._open[directory] = row
 
     def update(self, now: float) -> list[Change]:

@@ -31,7 +31,7 @@ SHARED = (
 
 FREE = (
     *("seed", "epochs", "max_steps", "optimizer.lr", "optimizer.weight_decay", "schedule", "scaling", "partition"),
-    *("warmup_steps", "measure_every", "check_every", "evaluate_every"),
+    *("warmup_steps", "measure_every", "check_every", "evaluate_every", "evaluate_every_steps", "tokens"),
     *("sweep", "race", "data", "checkpoint", "trackers"),
 )
 """Keys that do not change what a step costs: of runs that differ in nothing else, one races for all."""

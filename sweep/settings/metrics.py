@@ -96,12 +96,15 @@ def read_value(run: Run, metric: str) -> float:
 
 
 def read_epochs(run: Run, metric: str) -> dict[int, float]:
-    """Return the metric after each epoch that a run has finished, by the epoch's number."""
+    """Return the metric at the first evaluation in each epoch, which is at its end, by the epoch's number.
+
+    With evaluate_every_steps it may be earlier, and an epoch may have others, too.
+    """
     column = find_metric(metric).column
     values = {}
     for row in csv.DictReader(io.StringIO(complete_text(run.path(run_directory.EPOCHS)))):
         try:
-            values[int(row["epoch"])] = float(row[str(column)])
+            values.setdefault(int(row["epoch"]), float(row[str(column)]))
         except (KeyError, TypeError, ValueError):
             continue
     return {epoch: value for epoch, value in values.items() if not math.isnan(value)}

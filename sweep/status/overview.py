@@ -256,7 +256,8 @@ def _read_rows(run: str, view: View) -> None:
     view.epochs = _read_setting(config, "epochs")
     view.epoch, view.accuracy = rows.epoch, rows.accuracy
     view.iterations_per_second = rows.iterations_per_second
-    view.progress = rows.compute_share(view.epochs, _read_setting(config, "max_steps"))
+    ends = _read_setting(config, "evaluate_every_steps") is None
+    view.progress = rows.compute_share(view.epochs if ends else None, _read_setting(config, "max_steps"))
 
 
 def _read_setting(config: str, key: str) -> int | None:

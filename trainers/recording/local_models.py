@@ -35,10 +35,10 @@ class LocalModels:
         names = LOCAL_EPOCH_COLUMNS[-len(values) :]
         return {name: float(value) for name, value in zip(names, values, strict=True)}
 
-    def rows(self, epoch: int) -> list[dict[str, float]]:
+    def rows(self, epoch: int, step: int) -> list[dict[str, float]]:
         """Return the models' rows for local_models.csv."""
         rows = []
         for worker, values in enumerate(zip(self.loss, self.accuracy, self.distance, strict=True)):
-            row = dict(zip(LOCAL_MODEL_COLUMNS, (epoch, worker, *map(float, values)), strict=True))
-            rows.append(row if self.are_judged else {name: row[name] for name in ("epoch", "worker", "distance")})
+            row = dict(zip(LOCAL_MODEL_COLUMNS, (epoch, step, worker, *map(float, values)), strict=True))
+            rows.append(row if self.are_judged else {name: row[name] for name in ("epoch", "step", "worker", "distance")})
         return rows

@@ -239,7 +239,7 @@ class Recorder:
         local: LocalModels | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Record the evaluation after an epoch, and the training since the previous evaluation.
+        """Record an evaluation, after an epoch or a step, and the training since the previous one.
 
         Args:
             local: evaluation of the workers' own models in a decentralised run.
@@ -273,7 +273,7 @@ class Recorder:
         self.epochs.append(row)
         if self.comm.rank == 0:
             if local:
-                append_rows(self.directory / LOCAL_MODELS, LOCAL_MODEL_COLUMNS, map(_printable, local.rows(epoch)))
+                append_rows(self.directory / LOCAL_MODELS, LOCAL_MODEL_COLUMNS, map(_printable, local.rows(epoch, step)))
             own = [f"{TEST}{name}" for name in self._metrics]
             columns = (*EPOCH_COLUMNS, *(LOCAL_EPOCH_COLUMNS if local else ()), *own)
             append_rows(self.directory / EPOCHS, columns, [_printable(row)])

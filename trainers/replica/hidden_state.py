@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
+
+
+@contextlib.contextmanager
+def keep_hidden_state(model: nn.Module) -> Iterator[None]:
+    """Restore the hidden state that a language model carries after the block, which evaluates it."""
+    untyped: Any = model
+    if not hasattr(model, "carry"):
+        yield
+        return
+    carried = untyped.copy_carried()
+    yield
+    untyped.carry(carried)
 
 
 class HiddenState:

@@ -15,6 +15,7 @@ from trainers.data.feeds import Batch
 from trainers.devices.stopwatch import MEASURE
 from trainers.mpi.stopping import NOTHING, STOP
 from trainers.recording.recorder import Diverged
+from trainers.replica.hidden_state import keep_hidden_state
 from trainers.replica.precision import ScaleExhausted
 from trainers.training.assembly import Assembly, assemble
 from trainers.training.evaluation import evaluate
@@ -81,20 +82,23 @@ def _train(run: Assembly) -> dict[str, Any]:
 
 
 def _train_epoch(run: Assembly, position: Position) -> Position:
-    """Train the rest of an epoch, evaluate after it if due, and return the position of the next epoch."""
+    """Train the rest of an epoch, evaluate when due, and return the position of the next epoch."""
     epoch, lr = position.epoch, run.schedule.rate(max(position.step, 1))
+    every_steps = run.config.evaluate_every_steps
+    if not position.start:
+        run.replica.model.train()  # resets a hidden state that was carried to the end of the text
     batches = itertools.islice(run.feed.read_epoch(epoch, position.start), run.steps - position.step)
     for batch in run.watch.time_steps("data", batches):
         position = Position(epoch, position.start + 1, position.step + 1)
         lr = run.schedule.rate(position.step)
-        _train_step(run, position, batch, lr)
+        wanted = _train_step(run, position, batch, lr)
+        if every_steps is not None and position.step % every_steps == 0 and position.step != run.steps:
+            with keep_hidden_state(run.replica.model):
+                _evaluate(run, position, lr)
+        _save_or_stop(run, position, wanted, run.keeper.is_due(position.step))
     run.recorder.combine()
-    if epoch % run.config.evaluate_every == 0 or position.step == run.steps:
-        started = time.perf_counter()
-        loss, accuracy, metrics, local = evaluate(run.config.algorithm, run.algorithm, run.replica, run.feed, epoch)
-        took_s = time.perf_counter() - started
-        run.recorder.record_epoch(epoch, position.step, lr, loss, accuracy, took_s, local, metrics)
-        run.schedule.observe(loss)
+    if position.step == run.steps or (every_steps is None and epoch % run.config.evaluate_every == 0):
+        _evaluate(run, position, lr)
     position = Position(epoch + 1, 0, position.step)
     if position.step < run.steps:
         run.agreement.ask(run.keeper.is_overdue())
@@ -102,8 +106,18 @@ def _train_epoch(run: Assembly, position: Position) -> Position:
     return position
 
 
-def _train_step(run: Assembly, position: Position, batch: Batch, lr: float) -> None:
-    """Take one optimizer step and record it."""
+def _evaluate(run: Assembly, position: Position, lr: float) -> None:
+    """Evaluate the model after a step, and record it."""
+    run.recorder.combine()
+    epoch, started = position.epoch, time.perf_counter()
+    loss, accuracy, metrics, local = evaluate(run.config.algorithm, run.algorithm, run.replica, run.feed, epoch)
+    took_s = time.perf_counter() - started
+    run.recorder.record_epoch(epoch, position.step, lr, loss, accuracy, took_s, local, metrics)
+    run.schedule.observe(loss)
+
+
+def _train_step(run: Assembly, position: Position, batch: Batch, lr: float) -> int:
+    """Take one optimizer step and record it; return what the workers agreed on (trainers/mpi/stopping.py)."""
     step = position.step
     run.agreement.ask(run.keeper.is_overdue())
     measure = (step - 1) % run.config.measure_every == 0 or run.replica.owes_measurement
@@ -115,7 +129,7 @@ def _train_step(run: Assembly, position: Position, batch: Batch, lr: float) -> N
             run.replica.require_same(f"step {step}: the weights")
     loss, accuracy, traffic = taken
     run.recorder.record_step(step, position.epoch, lr, batch.total, loss, accuracy, run.watch, traffic, withheld)
-    _save_or_stop(run, position, wanted, run.keeper.is_due(step))
+    return wanted
 
 
 def _save_or_stop(run: Assembly, position: Position, wanted: int, due: bool) -> None:
