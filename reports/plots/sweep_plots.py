@@ -16,6 +16,7 @@ import matplotlib
 import pandas as pd
 
 from reports.analysis.grid import Grid
+from reports.analysis.targets import RUN
 from reports.plots import bars, curves, pareto, scaling, style, swept
 from reports.plots.layout import lay_out_panels
 from reports.plots.picture import Maker, Plot

@@ -101,7 +101,7 @@ def read_epochs(run: Run, metric: str) -> dict[int, float]:
     With evaluate_every_steps it may be earlier, and an epoch may have others, too.
     """
     column = find_metric(metric).column
-    values = {}
+    values: dict[int, float] = {}
     for row in csv.DictReader(io.StringIO(complete_text(run.path(run_directory.EPOCHS)))):
         try:
             values.setdefault(int(row["epoch"]), float(row[str(column)]))

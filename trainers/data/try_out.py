@@ -47,7 +47,9 @@ def try_own_code(run: RunConfig, feed: Feed) -> tuple[str, ...]:
     if isinstance(run.optimizer, optimizer_options.Torch):
         from trainers.optimizers.torch_optimizer import try_out
 
-        try_out(run.optimizer, [tuple(each.shape) for each in _build_anywhere(run, feed).parameters() if each.requires_grad])
+        try_out(
+            run.optimizer, [tuple(each.shape) for each in _build_anywhere(run, feed).parameters() if each.requires_grad]
+        )
     if run.optimizer.groups or isinstance(run.optimizer, optimizer_options.Muon):
         from trainers.optimizers import groups
 

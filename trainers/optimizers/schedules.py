@@ -43,8 +43,8 @@ class ScheduledStep:
 def warmup_steps(config: options.Schedule, epochs: Epochs) -> int:
     """Return the number of steps of the warm-up.
 
-    One of `warmup_steps` ends within the run (trainers/rules/training.py). One of epochs that would not end within the run is cut to half of the run, so that the schedule has a part too; with
-    `warmup_per: epoch` to whole epochs, which may be none.
+    One of `warmup_steps` ends within the run (trainers/rules/training.py). One of epochs that would not is cut to half
+    of the run, so that the schedule has a part too; with `warmup_per: epoch` to whole epochs, which may be none.
     """
     if config.warmup_steps is not None:
         return config.warmup_steps

@@ -40,5 +40,7 @@ class LocalModels:
         rows = []
         for worker, values in enumerate(zip(self.loss, self.accuracy, self.distance, strict=True)):
             row = dict(zip(LOCAL_MODEL_COLUMNS, (epoch, step, worker, *map(float, values)), strict=True))
-            rows.append(row if self.are_judged else {name: row[name] for name in ("epoch", "step", "worker", "distance")})
+            rows.append(
+                row if self.are_judged else {name: row[name] for name in ("epoch", "step", "worker", "distance")}
+            )
         return rows

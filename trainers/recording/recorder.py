@@ -273,7 +273,9 @@ class Recorder:
         self.epochs.append(row)
         if self.comm.rank == 0:
             if local:
-                append_rows(self.directory / LOCAL_MODELS, LOCAL_MODEL_COLUMNS, map(_printable, local.rows(epoch, step)))
+                append_rows(
+                    self.directory / LOCAL_MODELS, LOCAL_MODEL_COLUMNS, map(_printable, local.rows(epoch, step))
+                )
             own = [f"{TEST}{name}" for name in self._metrics]
             columns = (*EPOCH_COLUMNS, *(LOCAL_EPOCH_COLUMNS if local else ()), *own)
             append_rows(self.directory / EPOCHS, columns, [_printable(row)])

@@ -132,6 +132,7 @@ RULES: tuple[Rule, ...] = (
         "together with schedule.warmup_epochs or schedule.warmup_steps above 0",
         "schedule.warmup_epochs",
     ),
+    _together("evaluate_every", "evaluate_every_steps", None),
     _together("schedule.warmup_epochs", "schedule.warmup_steps", None),
     _idle(
         "schedule.warmup_epochs",

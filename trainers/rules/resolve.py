@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from gradsweep.run_directory import is_script
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig, build_member, parse
 from trainers.models.regimes import find_regime
+from trainers.options.datasets import Text
 from trainers.options.exchanges import Auto
 from trainers.options.optimizers import DGCSGD, OneBitAdam
 from trainers.options.schedules import Regime
@@ -29,8 +31,8 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
 
     `exchange=auto` becomes the exchange that suits the algorithm and the compressor. If the algorithm is not
     decentralised, the topology becomes `none`. topology=edges gets the links of its file. schedule=regime without
-    phases gets those of the model. optimizer=onebit_adam with `policy.start_step=1` gets a start_step after its
-    warm-up. A config with trainer=script loses the options of our training (scripts.py).
+    phases gets those of the model. `tokens` becomes `max_steps`. optimizer=onebit_adam with `policy.start_step=1` gets
+    a start_step after its warm-up. A config with trainer=script loses the options of our training (scripts.py).
 
     Raises:
         UsageError: a value out of range, or parts that do not go together.
@@ -43,6 +45,9 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
         resolved[section] = {**resolved[section], key: value}
 
     run = parse(resolved)
+    if run.tokens is not None:
+        resolved["max_steps"] = _count_steps(run, run.tokens)
+        run = parse(resolved)
     if isinstance(run.schedule, Regime) and not run.schedule.phases:
         decide("schedule", "phases", _take_phases(run))
     if isinstance(run.optimizer, OneBitAdam) and run.policy.start_step == 1:
@@ -57,6 +62,23 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
     check_together(run)
     decide("data", "root", os.path.abspath(run.data.root))
     return resolved
+
+
+def _count_steps(run: RunConfig, tokens: int) -> int:
+    """Return the number of steps in which all workers together read this many tokens, rounded up.
+
+    Raises:
+        UsageError: the data set is no text, or the run has another end.
+    """
+    if not isinstance(run.dataset, Text):
+        described = f"tokens={tokens} with dataset={get_name(run.dataset)}"
+        raise UsageError(f"{described}: its samples are no text; valid is max_steps, or a data set of text")
+    steps = math.ceil(tokens / (run.global_batch * run.dataset.bptt))
+    if run.max_steps not in (None, steps):  # a resolved config has both
+        raise UsageError(f"max_steps={run.max_steps} with tokens={tokens}: both end the run; valid is one of the two")
+    if run.phases:
+        raise UsageError(f"tokens={tokens} with phases: their steps have other numbers of tokens; valid is max_steps")
+    return steps
 
 
 def _take_phases(run: RunConfig) -> list[dict[str, Any]]:

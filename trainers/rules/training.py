@@ -16,6 +16,7 @@ from trainers.rules.rule import Condition, Rule, given, has, has_above, has_othe
 _DGC = has("memory", "dgc")
 _LOCAL_SGD = has("algorithm", "local_sgd")
 _ONEBIT_ADAM = has("optimizer", "onebit_adam")
+_EVERY_STEPS = given("evaluate_every_steps")
 _GROUPS = Condition("optimizer.groups", lambda run: bool(run.optimizer.groups))
 _LATE = has_above("algorithm.from_step", 1)
 _TWO_MOMENTA = "the memory has the momentum"
@@ -49,6 +50,12 @@ RULES = (
     ),
     Rule(_DGC, has_above("optimizer.args.momentum", 0), _TWO_MOMENTA, "optimizer.args.momentum=0"),
     Rule(_DGC, has_above("optimizer.beta1", 0), _TWO_MOMENTA, "optimizer.beta1=0"),
+    Rule(
+        _EVERY_STEPS,
+        has("exchange.mode", "asynchronous"),
+        "workers have the same parameters at the end of an epoch only",
+        "evaluate_every",
+    ),
     Rule(_DGC, _GROUPS, "the memory has the same momentum for all tensors", "optimizer.groups=[]"),
     Rule(
         has("optimizer", "dgc_sgd", "onebit_adam"),
@@ -116,6 +123,11 @@ def check_length(run: RunConfig, samples: int) -> None:
         UsageError: names the option.
     """
     lengths = run.compute_epochs(samples)
+    if run.tokens is not None and run.max_steps is not None and lengths.steps < run.max_steps:
+        enough = math.ceil(run.epochs * run.max_steps / lengths.steps)
+        raise bad_value(
+            "epochs", run.epochs, f"at least {enough} with tokens={run.tokens}, which are {run.max_steps} steps"
+        )
     _check_steps(run, lengths.steps)
     try:
         run.policy.check_length(math.ceil(lengths.length), lengths.steps)
@@ -138,7 +150,6 @@ def _check_steps(run: RunConfig, steps: int) -> None:
         if first + period - 1 > steps:
             valid = f"an integer up to {steps - first + 1}, or nothing would be averaged in {steps} steps"
             raise bad_value("algorithm.steps", period, valid)
-
 
     warmup = run.schedule.warmup_steps or 0
     if warmup >= steps:

@@ -17,7 +17,8 @@ _OF_MESSAGES = (
 )
 _OF_REPETITION = frozenset(
     {"seed", "sweep", "run", "schedule", "epochs", "max_steps", _BATCH, "scaling", "clip", "partition", "measure_every"}
-    | {"evaluate_every", "evaluate_every_steps", "tokens", "warmup_steps", "check_every", "checkpoint", "mpi", "data", "trackers"}
+    | {"evaluate_every", "evaluate_every_steps", "tokens", "warmup_steps", "check_every"}
+    | {"checkpoint", "mpi", "data", "trackers"}
 )
 """Sections and keys of a config that do not change the compute and the messages of a step, and those of its samples."""
 
