@@ -14,7 +14,7 @@ from gradsweep import csv_columns, failure_causes, files, run_directory
 from gradsweep.run_directory import Run
 from gradsweep.sweeps import planned_runs
 from sweep.directory import completion, run_layout
-from sweep.directory.result_check import judge_result
+from sweep.directory.result_check import explain_lacking, judge_result
 from sweep.directory.run_identity import Point
 from sweep.directory.run_state import reconcile_abandoned, write_state
 from sweep.planning import reuse
@@ -56,6 +56,19 @@ def test_a_whole_run_is_what_its_result_says(run: Run) -> None:
     )
     assert judge_result(run, 1) == (run_directory.DIVERGED, "nan", None)
     assert run.path(run_directory.CHECKPOINT).exists()
+
+
+def test_evaluations_every_few_steps_are_counted_by_steps(tmp_path: Path) -> None:
+    known = {**config(1), "evaluate_every_steps": 15}
+    (run,) = run_layout.lay_out(tmp_path / "sweep", [Point(known, {"seed": "1"})])
+    steps = [{"step": step} for step in range(1, STEPS + 1)]
+    files.append_rows(run.path(run_directory.STEPS), csv_columns.STEP_COLUMNS, steps)
+    evaluated = [{"epoch": 2, "step": step} for step in (15, 30, 40)]
+    files.append_rows(run.path(run_directory.EPOCHS), csv_columns.EPOCH_COLUMNS, evaluated)
+    result = {"status": run_directory.DONE, "steps": STEPS, "epochs": 2}
+    assert explain_lacking(run, result) is None
+    rewrite(run.path(run_directory.EPOCHS), lambda lines: [*lines[:2], *lines[3:]])
+    assert explain_lacking(run, result) == "epochs.csv has 2 rows, from step 15 to 40, of 3 from 15 to 40"
 
 
 @pytest.mark.parametrize(

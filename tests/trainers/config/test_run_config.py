@@ -11,6 +11,20 @@ from tests.trainers.configs import NO_MOMENTUM, compose_config
 from trainers.config import run_config
 from trainers.options.networks import NoNetwork
 from trainers.rules.resolve import resolve
+from trainers.rules.training import check_length
+
+
+TEXT = {"model": "lstm", "dataset": "synthetic_text"}
+SERVER = {"placement": "dedicated", "mode": "asynchronous"}
+
+
+def test_a_budget_in_tokens_becomes_a_number_of_steps() -> None:
+    changes = {**TEXT, "tokens": 10_000, "workers": 3, "batch": {"size": 4, "per": "worker"}}
+    resolved = resolve(compose_config(**changes))
+    assert resolved["max_steps"] == 24 and resolve(resolved)["max_steps"] == 24  # ceil(10,000 / (3 * 4 * 35))
+    check_length(run_config.parse(resolved), 40)
+    with pytest.raises(UsageError, match="^epochs=8: valid is at least 24 with tokens=10000, which are 24 steps$"):
+        check_length(run_config.parse(resolved), 12)
 
 
 def test_a_config_of_an_earlier_version_has_no_network() -> None:
@@ -125,6 +139,15 @@ def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any],
             "workers=128 with compressor=intsgd: intsgd with 8 bits adds for 1 to 127 workers",
         ),
         ({"memory": "dgc"}, "memory=dgc with optimizer.momentum=0.9: the memory has the momentum; valid is optimizer."),
+        ({"tokens": 1000}, "tokens=1000 with dataset=digits: its samples are no text; valid is max_steps, or a"),
+        (
+            {**TEXT, "tokens": 1000, "max_steps": 2},
+            "max_steps=2 with tokens=1000: both end the run; valid is one of the two",
+        ),
+        (
+            {"exchange": {"name": "parameter_server", **SERVER}, "evaluate_every_steps": 9},
+            "evaluate_every_steps=9 with exchange.mode=asynchronous: workers have the same parameters at the end",
+        ),
         ({"compressor": "signum", "memory": "residual"}, "compressor=signum with memory=residual: it sends directions"),
     ],
 )

@@ -286,12 +286,17 @@ def dgc_sgd() -> None:
 
 
 def clipping() -> None:
-    """Bounds of the mean after the exchange and of what a worker sends before it."""
+    """Bounds of the mean after the exchange, of what a worker sends before it, and of every local step."""
     run = Run(optimizer={**PLAIN, "weight_decay": 0.0}, clip={"norm": 0.01})
     before = run.values.clone()
     lr = run.begin(1)
     run.algorithm.finish()
     assert abs(float((run.values - before).norm()) - 0.01 * lr) < 1e-6
+    run = Run(optimizer={**PLAIN, "weight_decay": 0.0}, clip={"norm": 0.01}, algorithm=LOCAL)
+    before = run.values.clone()
+    lr = run.begin(1)
+    run.algorithm.finish()  # a local step, along a worker's own gradient
+    assert abs(float((run.values - before).norm()) - 0.01 * lr) < 1e-6 and (COMM.size == 1 or not alike(run.values))
     run = Run(optimizer={**PLAIN, "weight_decay": 0.0}, clip={"local_norm": 0.01})
     before = run.values.clone()
     lr = run.begin(1)

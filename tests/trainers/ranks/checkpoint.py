@@ -337,22 +337,32 @@ def same() -> None:
 
 
 def seldom() -> None:
-    """Evaluated after every second epoch and in the end: a row each, also where a run ends between two of them."""
+    """Evaluated after every second epoch, or every third step, and in the end: a row each, wherever a run ends."""
     stopping.listen()
     central: dict[str, Any] = {"evaluate_every": 2}
-    for changes in (central, {**central, "memory": "none", "algorithm": "choco", "compressor": "sign_norm"}):
+    rest = {"kinds": ["head", "vectors"], "optimizer": {"name": "adam"}}
+    by_steps: dict[str, Any] = {"evaluate_every_steps": 3, "optimizer": {"name": "muon", "groups": [rest]}}
+    gossip = {"memory": "none", "algorithm": "choco", "compressor": "sign_norm"}
+    for changes, expected in (
+        (central, [("2", "8"), ("3", "12")]),
+        ({**central, **gossip}, [("2", "8"), ("3", "12")]),
+        ({**by_steps, **gossip}, [("1", "3"), ("2", "6"), ("3", "9"), ("3", "12")]),
+    ):
         with folder() as directory:
             whole, parts = directory / "whole", directory / "parts"
             figures_of_whole = figures(train(whole, **changes))
             assert figures_of_whole["epochs"] == EPOCHS == 3
-            assert [epoch for epoch, *_ in rows(whole, run_directory.EPOCHS)] == ["2", "3"], changes
+            assert [(epoch, step) for epoch, step, *_ in rows(whole, run_directory.EPOCHS)] == expected, changes
             models = rows(whole, run_directory.LOCAL_MODELS)
-            assert len(models) == (2 * COMM.size if "algorithm" in changes else 0)
+            assert len(models) == (len(expected) * COMM.size if "algorithm" in changes else 0)
             with (whole / run_directory.STEPS).open() as steps, (whole / run_directory.EPOCHS).open() as epochs:
                 trained = [(float(row["samples"]), float(row["loss"])) for row in csv.DictReader(steps)]
                 told = float(next(csv.DictReader(epochs))["train_loss"])
-            samples, loss = np.array(trained[: 2 * PER_EPOCH]).T
+            samples, loss = np.array(trained[: int(expected[0][1])]).T
             assert math.isclose(told, np.average(loss, weights=samples), rel_tol=1e-9), changes
+            if "evaluate_every_steps" in changes:  # an evaluation within an epoch leaves what is carried as it is
+                train(directory / "other", **{**changes, "evaluate_every_steps": None})
+                assert rows(directory / "other", run_directory.STEPS) == rows(whole, run_directory.STEPS)
             for stop in (2, PER_EPOCH, PER_EPOCH + 2, 2 * PER_EPOCH + 1):
                 EVENTS.planned["data", stop] = signalled(stop % COMM.size)
                 assert train(parts, **changes)["status"] == run_directory.PREEMPTED, (changes, stop)

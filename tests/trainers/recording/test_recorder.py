@@ -123,7 +123,7 @@ def test_the_models_of_workers_that_differ(tmp_path: Path) -> None:
     assert [told[-1][name] for name in csv_columns.LOCAL_EPOCH_COLUMNS[1:]] == written, "trackers hear of it"
     models_of = rows(tmp_path / run_directory.LOCAL_MODELS)
     assert tuple(models_of[0]) == csv_columns.LOCAL_MODEL_COLUMNS
-    assert list(models_of[3].values()) == ["2", "1", "1.5", "0.75", "4.0"]
+    assert list(models_of[3].values()) == ["2", "1", "1", "1.5", "0.75", "4.0"]
     figures = recorder.figures()
     assert (figures["accuracy"], figures["local_accuracy"], figures["local_accuracy_least"]) == (0.9, 0.625, 0.5)
     assert figures["consensus_distance"] == pytest.approx(math.sqrt(12.5))
@@ -134,7 +134,7 @@ def test_the_models_of_workers_that_differ(tmp_path: Path) -> None:
     recorder.record_epoch(3, 1, 0.1, 0.7, 0.9, 2.0, distances)
     last = rows(tmp_path / run_directory.EPOCHS)[-1]
     assert [last[name] for name in csv_columns.LOCAL_EPOCH_COLUMNS] == ["", "", "", "", "0.0"]
-    assert list(rows(tmp_path / run_directory.LOCAL_MODELS)[-1].values()) == ["3", "1", "", "", "0.0"]
+    assert list(rows(tmp_path / run_directory.LOCAL_MODELS)[-1].values()) == ["3", "1", "1", "", "", "0.0"]
     again = Recorder(Twins(), tmp_path, gradient_bytes=400, warmup_steps=2)  # type: ignore[arg-type]
     again.load_state_dict(recorder.state_dict())
     figures = again.figures()

@@ -141,7 +141,7 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     (
         "schedule.warmup_per",
         {"schedule": "constant"},
-        "together with schedule.warmup_epochs above 0; here schedule.warmup_epochs=0.0",
+        "together with schedule.warmup_epochs or schedule.warmup_steps above 0; here schedule.warmup_epochs=0.0",
         {"schedule": WARM},
     ),
     (
@@ -225,6 +225,24 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         {"compressor": {"name": "sidco", "adapt_every": None}},
         "together with compressor.adapt_every; here compressor.adapt_every=null",
         {"compressor": "sidco"},
+    ),
+    (
+        "evaluate_every",
+        {"evaluate_every_steps": 5},
+        "together with evaluate_every_steps=null; here evaluate_every_steps=5",
+        {},
+    ),
+    (
+        "schedule.warmup_epochs",
+        {"schedule": {"name": "cosine", "warmup_steps": 5}},
+        "together with schedule.warmup_steps=null; here schedule.warmup_steps=5",
+        {"schedule": "cosine"},
+    ),
+    (
+        "schedule.shape",
+        {"schedule": {"name": "wsd", "decay": 0.0}},
+        "together with schedule.decay above 0; here schedule.decay=0.0",
+        {"schedule": "wsd"},
     ),
     (
         "dataset.padding_mode",
