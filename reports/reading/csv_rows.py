@@ -31,21 +31,28 @@ _QUOTED_NEVER = csv.ParseOptions(quote_char=False, double_quote=False)  # a stra
 
 @dataclasses.dataclass(frozen=True)
 class CsvColumns:
-    """The columns to read from a CSV; rows are sorted by the column `key`, a counter such as the step."""
+    """The columns to read from a CSV; rows are sorted by the column `key`, a counter such as the step.
+
+    Consecutive rows with the same key are different rows if the column `finer` grows from one to the next.
+    """
 
     name: str
     columns: tuple[str, ...]
     key: str
+    finer: str | None = None
 
 
 STEPS = CsvColumns(run_directory.STEPS, csv_columns.STEP_COLUMNS, "step")
-EPOCHS = CsvColumns(run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_columns.LOCAL_EPOCH_COLUMNS), "step")
+EPOCHS = CsvColumns(
+    run_directory.EPOCHS, (*csv_columns.EPOCH_COLUMNS, *csv_columns.LOCAL_EPOCH_COLUMNS), "epoch", "step"
+)
 
 
 def read(path: Path, table: CsvColumns) -> tuple[np.ndarray, Problem]:
     """Return the rows of a file, (columns, rows) in `float64`, and the reason if some or all rows are left out.
 
-    A missing column is NaN, and so is a field that is no number. Of several rows with the same key, the last is taken.
+    A missing column is NaN, and so is a field that is no number. Of several rows with the same key (and no finer one),
+    the last is taken.
     A torn last line is no problem, and neither is a missing file.
     """
     return _read_batch([path], table)[0]
@@ -179,5 +186,8 @@ def _sort_rows(values: np.ndarray, lines: int, table: CsvColumns) -> tuple[np.nd
     count = values.shape[1]
     if (np.diff(values[place]) <= 0).any():
         values = values[:, np.argsort(values[place], kind="stable")]
-        values = values[:, np.append(np.diff(values[place]) > 0, True)]
+        is_new = np.diff(values[place]) > 0
+        if table.finer is not None:
+            is_new |= np.diff(values[table.columns.index(table.finer)]) > 0
+        values = values[:, np.append(is_new, True)]
     return values, f"damaged lines left out: {lines - count} of {lines}" if count < lines else None

@@ -148,6 +148,15 @@ def test_what_was_written_twice_counts_as_written_last(tmp_path: Path) -> None:
     assert epochs["test_accuracy"][6] == 0.125
 
 
+def test_evaluations_within_an_epoch_are_rows_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / run_directory.EPOCHS
+    path.write_text("epoch,step,test_loss\n1,5,3\n1,10,2\n2,15,1.5\n2,20,1\n2,20,0.5\n")
+    found, problem = csv_rows.read(path, csv_rows.EPOCHS)
+    columns = csv_rows.EPOCHS.columns
+    assert problem is None and list(found[columns.index("step")]) == [5, 10, 15, 20]
+    assert list(found[columns.index("test_loss")]) == [3, 2, 1.5, 0.5]
+
+
 def test_columns_may_lack_or_be_more_or_elsewhere(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [])
     old = fabricate.run(sweep, fabricate.config(seed=0))

@@ -13,7 +13,6 @@ from trainers.options.networks import NoNetwork
 from trainers.rules.resolve import resolve
 from trainers.rules.training import check_length
 
-
 TEXT = {"model": "lstm", "dataset": "synthetic_text"}
 SERVER = {"placement": "dedicated", "mode": "asynchronous"}
 
