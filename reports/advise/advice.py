@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from gradsweep.options.units import spell_quantities
 from gradsweep.text import plural
 from reports.advise.predict import Estimate, Forecast
 from reports.reading.text import format_number, format_percent, join_words, shorten_list
@@ -104,7 +105,7 @@ class AdviceList:
     @property
     def headline(self) -> str:
         """A sentence on the fastest method that is worth it, or on the fastest of all if none is."""
-        where = f"on {self.links.name} with {plural(self.workers, 'worker')}"
+        where = f"on {spell_quantities(self.links.name)} with {plural(self.workers, 'worker')}"
         first = next(iter(self.worthy or self.others), None)
         if first is None:
             return f"nothing is compared {where}: valid is runs of more compressors than {BASELINE}"

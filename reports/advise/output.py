@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from gradsweep import files
+from gradsweep.options.units import spell_quantities
 from gradsweep.text import plural
 from reports.advise.advice import LEAST, NOT_WORTH, WORTH, Advice, AdviceList, format_counts, format_estimate
 from reports.advise.predict import Estimate
@@ -59,8 +60,7 @@ def build_table(found: AdviceList) -> ReportTable:
         (_METHOD, *_BRIEF, *_LIMITS, *_ACCURACY),
         1,
         tuple(_make_row(one, found.counts) for one in found.rows),
-        caption=found.subject,
-        remarks=tuple(_list_remarks(found)),
+        remarks=tuple(filter(None, (found.subject, *_list_remarks(found)))),
         records=tuple(_make_record(one, found) for one in found.rows),
     )
     return _select_columns(table, table.columns)
@@ -79,14 +79,18 @@ def _select_columns(table: ReportTable, columns: Iterable[TableColumn]) -> Repor
     return dataclasses.replace(table, columns=tuple(table.columns[place] for place in kept), rows=rows)
 
 
+def _name_setting(found: AdviceList) -> str:
+    return f"{plural(found.workers, 'worker')} on {spell_quantities(found.links.name)}"
+
+
 def _make_title(found: AdviceList) -> str:
-    return f"{plural(found.workers, 'worker')} on {found.links.name}: times as fast as without compression"
+    return f"{_name_setting(found)}: times as fast as without compression"
 
 
 def _list_remarks(found: AdviceList) -> list[str]:
     used = dict.fromkeys(one.verdict for one in found.rows if one.verdict)
     verdicts = "; ".join(f"{word}: {_VERDICTS[word]}" for word in _VERDICTS if word in used)
-    networks = describe_links([found.links])
+    networks = map(spell_quantities, describe_links([found.links]))
     return [note for note in (found.warning, *found.notes, verdicts, NO_ACCURACY, *networks) if note]
 
 
@@ -101,7 +105,7 @@ def _make_row(one: Advice, counts: Sequence[int]) -> tuple[TableCell, ...]:
         _make_size_cell(one.sent_bytes),
         _make_size_cell(one.memory_bytes),
         make_text_cell(one.state),
-        make_text_cell("" if one.pays is None else format_ranges(one.pays)),
+        make_text_cell("" if one.pays is None else spell_quantities(format_ranges(one.pays))),
         make_text_cell("" if one.is_baseline else format_counts(one, counts)),
         make_text_cell(one.needs),
         make_text_cell(one.reported),
@@ -162,7 +166,7 @@ def plot_advice(found: AdviceList) -> Plot:
     axis.set_ylim(len(shown) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
     axis.set_xlabel("times as fast as the best uncompressed exchange\nlines: 90 % intervals; filled: worth it")
-    axis.set_title(f"{found.workers} workers, {escape_label(found.links.name)}")
+    axis.set_title(f"{found.workers} workers, {escape_label(spell_quantities(found.links.name))}")
     told = "; ".join(f"{one.method} {format_estimate(one.times)}" for one in shown)
     return Plot(NAME, _make_title(found), f"{_make_title(found)}: {told}.", figure)
 
@@ -204,7 +208,7 @@ def render_page(found: AdviceList, table: ReportTable, picture: Picture, directo
     image = picture.get_path(directory).read_bytes()
     accuracy = _select_columns(table, (_METHOD, *_ACCURACY))
     return _PAGE.format(
-        title=html.escape(f"Which compressor is worth it: {plural(found.workers, 'worker')} on {found.links.name}"),
+        title=html.escape(f"Which compressor is worth it: {_name_setting(found)}"),
         style=assets.read_style(),
         summary="\n".join(f'<p class="{name}">{html.escape(text)}.</p>' for name, text in summary.items() if text),
         speed=_render_table(_select_columns(table, (_METHOD, *_BRIEF, *_LIMITS)), table.title),
@@ -213,7 +217,7 @@ def render_page(found: AdviceList, table: ReportTable, picture: Picture, directo
         width=assets.measure_width(image),
         image=base64.b64encode(image).decode(),
         accuracy=_render_table(accuracy, "Accuracy", "texts") if len(accuracy.columns) > 1 else "",
-        notes="".join(f"<li>{html.escape(note)}.</li>" for note in table.notes),
+        notes="".join(f"<li>{html.escape(note)}.</li>" for note in _list_remarks(found)),
     )
 
 

@@ -75,9 +75,9 @@ def test_advises_on_a_target(place: Path, capfd: pytest.CaptureFixture[str]) -> 
     )
     parameters = 16 * 12 + 12 + 12 * 10 + 10
     assert float(rows["none"]["sent_bytes"]) == pytest.approx(2 * 15 / 16 * 4 * parameters)
-    assert "16 workers on 100mbit" in out and "to confirm it, on that network:\n" in out
+    assert "16 workers on 100 Mbit/s" in out and "to confirm it, on that network:\n" in out
     lines = [line for line in out.splitlines() if line and not line.startswith("measuring ")]
-    assert "on 100mbit with 16 workers" in lines[0], "the answer is the first line"
+    assert "on 100 Mbit/s with 16 workers" in lines[0], "the answer is the first line"
     assert "model=custom model.target=my_package.nets:build model.args.width=12" in out
 
 

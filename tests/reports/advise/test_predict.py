@@ -125,13 +125,13 @@ def test_columns_without_texts_are_left_out(forecast: Forecast) -> None:
 def test_the_headline_answers(forecast: Forecast) -> None:
     slow, fast = (advise(forecast, 16, parse_network(name), [], "") for name in ("100mbit", "100gbit"))
     best = slow.rows[0]
-    said = f"{best.method} is the fastest on 100mbit with 16 workers: {best.times.value:.3g}"
+    said = f"{best.method} is the fastest on 100 Mbit/s with 16 workers: {best.times.value:.3g}"
     assert slow.headline.startswith(said) and "as fast as the best uncompressed exchange; then " in slow.headline
     assert slow.about_accuracy == f"its accuracy is not predicted: {best.needs}" + (
         f"; reported (without compression): {best.reported}" if best.reported else ""
     )
     assert fast.headline.startswith(
-        f"no compressor is worth it on 100gbit with 16 workers; the fastest, {fast.others[0].method}"
+        f"no compressor is worth it on 100 Gbit/s with 16 workers; the fastest, {fast.others[0].method}"
     )
     assert not fast.about_accuracy
 

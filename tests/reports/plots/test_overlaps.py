@@ -108,7 +108,7 @@ def test_of_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(plots) >= 8 and not {name: found[:5] for name, found in collisions.items() if found}
 
 
-@pytest.mark.parametrize("count", [3, 8, 9, 20, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, 8, 9, *(pytest.param(count, marks=pytest.mark.slow) for count in (20, 40))])
 def test_with_many_compressors(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = [
         fabricate.config(name, workers, seed=seed, epochs=3)
