@@ -66,6 +66,7 @@ LINES = (
     "exchange.backup with as many workers as there are, or more: valid is one less at most",
     "batch.size or batch.accumulate with which a worker or a piece of its step has no sample",
     "a model that does not take what the data set has",
+    "tokens with a data set that is no text, with phases, or with max_steps",
 )
 """Descriptions of the checks that are no rules, for docs/reference/compatibility.md."""
 
