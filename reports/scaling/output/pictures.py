@@ -142,6 +142,8 @@ def plot_win_map(workload: str, found: WinMap, dots: set[MapPoint], links: Seque
     marks += [Patch(facecolor=GREY, alpha=_FAINT, label=pale)] if pale else []
     marks += [Patch(facecolor="white", edgecolor=GREY, hatch=_HATCH, label="predicted")]
     marks += [Line2D([], [], color="black", marker="o", linestyle="none", label="runs there")] if dots else []
+    if any(one.beta for one in links):
+        marks.append(Line2D([], [], color=GREY, linewidth=0.8, linestyle=lines.DASHES, label="networks of the tables"))
     draw_legend(figure, marks, f"the fastest compressor, {spell_quantities(latency)} one way")
     title = _make_title("Which compressor is predicted to be fastest, by bandwidth and workers", workload)
     return Plot(_make_name("scaling_map", workload), title, f"{title}: {_describe_winners(found)}.", figure)
