@@ -367,9 +367,17 @@ _UNITS = {
 """The units of columns of `Report.runs` that belong to no other measure."""
 
 
+_NAMES_OF_METRICS = {
+    "mae": "Mean absolute error",
+    "r2": "R²",
+    "perplexity": "Perplexity",
+    "bits_per_character": "Bits per character",
+}
+
+
 def name_metric(name: str) -> str:
     """Return a metric of a task in words."""
-    return {"mae": "Mean absolute error", "r2": "R²"}.get(name, name)
+    return _NAMES_OF_METRICS.get(name, name)
 
 
 def list_metric_measures(runs: pd.DataFrame) -> list[Measure]:
@@ -384,7 +392,7 @@ def list_metric_measures(runs: pd.DataFrame) -> list[Measure]:
             shown="",
             digits=4,
             topic=ACCURACY_TOPIC,
-            lower_is_better=name == "mae",
+            lower_is_better=name in ("mae", "perplexity", "bits_per_character"),
         )
         for name in names
     ]

@@ -86,7 +86,7 @@ _RUNS: dict[str, tuple[str, str]] = {
         "lower end of the 95 % interval of `iterations_per_second`, over blocks of steps or the rounds of the race",
     ),
     "throughput_high": ("float64", "upper end of this interval"),
-    "samples_per_second": ("float64", "after the warm-up or in the race, of all workers together"),
+    "samples_per_second": ("float64", "after the warm-up or in the race, of all workers together; for a text, tokens"),
     "trained_iterations_per_second": ("float64", "throughput of the training of a run that raced"),
     "throughput_ratio": ("float64", "how many times as fast as the baseline of the race"),
     "throughput_ratio_low": ("float64", "lower end of the 95 % interval of this ratio"),

@@ -36,6 +36,8 @@ METRICS = {
     "best_accuracy": Metric(MAXIMIZE, "test_accuracy", of_task=True),
     "mae": Metric(MINIMIZE, "test_mae", of_task=True),
     "r2": Metric(MAXIMIZE, "test_r2", of_task=True),
+    "perplexity": Metric(MINIMIZE, "test_perplexity", of_task=True),
+    "bits_per_character": Metric(MINIMIZE, "test_bits_per_character", of_task=True),
     "loss": Metric(MINIMIZE, "test_loss"),
     "train_loss": Metric(MINIMIZE, "train_loss"),
     "iterations_per_second": Metric(MAXIMIZE),

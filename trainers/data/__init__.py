@@ -34,6 +34,8 @@ SOURCES: dict[type, str] = {
     options_of.PennTreebank: "text",
     options_of.TextFiles: "text",
     options_of.SyntheticText: "text",
+    options_of.PyDoc: "text",
+    options_of.TinyShakespeare: "text",
     options_of.Epsilon: "libsvm",
     options_of.RCV1: "libsvm",
     options_of.LibSVM: "libsvm",
@@ -118,12 +120,7 @@ def build_feed(config: RunConfig, worker: int, workers: int) -> Feed:
 
         return custom.build_feed(config, worker, workers)
     if dataset.kind == "text":
-        from trainers.data.streams import TextFeed
-
-        prepared = map_arrays(dataset, root)
-        test = prepared.arrays[dataset.evaluate]
-        classes = prepared.facts["classes"]
-        return TextFeed(prepared.arrays["train"], test, classes, dataset.bptt, config.global_batch, worker, workers)
+        return _build_text_feed(config, map_arrays(dataset, root), worker, workers)
     if isinstance(dataset, options_of.ImageNet):
         from trainers.data.imagenet import FolderFeed
 
@@ -142,3 +139,21 @@ def build_feed(config: RunConfig, worker: int, workers: int) -> Feed:
 
     images = dataset if isinstance(dataset, options_of.Images) else None
     return Shard(load(dataset, root), config.global_batch, config.seed, worker, workers, images, config.partition)
+
+
+def _build_text_feed(config: RunConfig, prepared: store.Prepared, worker: int, workers: int) -> Feed:
+    from trainers.data.streams import TextFeed
+    from trainers.data.windows import WindowFeed
+
+    dataset, facts = config.dataset, prepared.facts
+    train, test, classes = prepared.arrays["train"], prepared.arrays[dataset.evaluate], facts["classes"]
+    feed: TextFeed | WindowFeed
+    if dataset.order == "windows":
+        feed = WindowFeed(
+            train, test, classes, dataset.bptt, config.global_batch, config.seed, worker, workers, dataset.test_windows
+        )
+    else:
+        feed = TextFeed(train, test, classes, dataset.bptt, config.global_batch, worker, workers)
+    feed.characters_per_token = facts.get("characters_per_token", {}).get(dataset.evaluate)
+    feed.least_loss = facts.get("least_loss", {}).get(dataset.evaluate)
+    return feed

@@ -73,6 +73,10 @@ class Feed(ABC):
     """The width of the model's output; 0 if it is not known, for a model and data of the user's own."""
     samples: int
     """The number of training samples of all workers together; for text, of sequences of at most bptt tokens."""
+    characters_per_token: float | None = None
+    """Of a text's test set: its characters divided by its tokens; None if it has no characters."""
+    least_loss: float | None = None
+    """The mean loss, in nats, of a model that knows how the test set was drawn; None if nobody knows."""
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:

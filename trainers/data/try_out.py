@@ -19,7 +19,7 @@ from trainers.options import models as model_options
 from trainers.options import optimizers as optimizer_options
 from trainers.options import tasks as task_options
 from trainers.tasks.base import Task
-from trainers.tasks.classification import Classification, check_outputs
+from trainers.tasks.classification import Classification, Language, check_outputs
 from trainers.tasks.custom import Custom
 from trainers.tasks.nested import count_rows, map_tensors
 from trainers.tasks.regression import Regression, match_shapes
@@ -36,8 +36,10 @@ def try_own_code(run: RunConfig, feed: Feed) -> tuple[str, ...]:
     Raises:
         UsageError: the code cannot be used; the line names its key and the reason.
     """
-    task = tasks.build(run.task, feed.kind, feed.task)
+    task = tasks.build(run.task, feed.kind, feed.task, feed.characters_per_token)
     names = task_options.Regression.metrics if isinstance(task, Regression) else task_options.Classification.metrics
+    if isinstance(task, Language):
+        names = task_options.Language.metrics
     if (
         isinstance(run.model, model_options.Custom)
         or run.dataset.kind == "custom"

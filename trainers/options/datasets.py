@@ -159,12 +159,28 @@ class ImageNet(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Text(Dataset):
-    """The base of texts: a step reads `bptt` tokens of each stream; `evaluate` chooses the held-out part for tests."""
+    """The base of texts; `evaluate` chooses the held-out part for tests.
+
+    `order`: `streams` cuts the text into one stream for each sample of a batch, and each step reads the next `bptt`
+    tokens of every stream; `windows` reads `bptt` tokens from random places, which are a function of seed, epoch and
+    step, and tests with the consecutive pieces of the held-out part, or with `test_windows` of them at equal distances.
+    """
 
     kind: ClassVar[str] = "text"
 
     bptt: int = integer(35, low=1, high=100_000)
     evaluate: str = choice("test", "test", "valid")
+    order: str = choice("streams", "streams", "windows")
+    test_windows: int | None = integer(None, low=1, optional=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.test_windows is not None and self.order != "windows":
+            raise InvalidParameter("test_windows", self.test_windows, "null with dataset.order=streams")
+
+
+TOKENS = ("words", "characters", "bytes", "gpt2")
+"""What the tokens of a text are: words between blanks, characters, bytes of UTF-8, or those of GPT-2 (by tiktoken)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,9 +195,36 @@ class PennTreebank(Text):
 
 @dataclasses.dataclass(frozen=True)
 class TextFiles(Text):
-    """Any text, words separated by blanks: train.txt, valid.txt and test.txt in `folder`."""
+    """Any text: train.txt, valid.txt and test.txt in `folder`."""
 
     folder: str = "text"
+    tokens: str = choice("words", *TOKENS)
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeText(Text):
+    """The base of texts of one piece, of which the last tenth is the test set."""
+
+    bptt: int = integer(64, low=1, high=100_000)
+    evaluate: str = choice("test", "test")
+    order: str = choice("windows", "streams", "windows")
+    tokens: str = choice("characters", *TOKENS)
+
+
+@dataclasses.dataclass(frozen=True)
+class PyDoc(WholeText):
+    """The reference of the language Python, half a million characters of English: `pydoc_data.topics` of this Python.
+
+    Each version of Python has another text. `sha256` is that of the text as UTF-8; None is replaced by the one of the
+    Python that starts the run, before the run has its signature.
+    """
+
+    sha256: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class TinyShakespeare(WholeText):
+    """Tiny Shakespeare (Karpathy, char-rnn, 2015): 1,115,394 characters, 65 different, in tinyshakespeare/input.txt."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,6 +308,8 @@ DATASETS: dict[str, type[Any]] = {
     "ptb": PennTreebank,
     "text": TextFiles,
     "synthetic_text": SyntheticText,
+    "pydoc": PyDoc,
+    "tinyshakespeare": TinyShakespeare,
     "epsilon": Epsilon,
     "rcv1": RCV1,
     "libsvm": LibSVM,

@@ -32,7 +32,10 @@ class Classification(Task):
 
 @dataclasses.dataclass(frozen=True)
 class Language(Classification):
-    """Cross-entropy of outputs (n, length, words) for the words (n, length) that come next, and accuracy."""
+    """Cross-entropy of outputs (n, length, words) for the words (n, length) that come next, accuracy, perplexity, and
+    bits per character if the text has characters."""
+
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "perplexity", "bits_per_character")
 
 
 @dataclasses.dataclass(frozen=True)

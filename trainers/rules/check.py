@@ -40,6 +40,12 @@ RULES = (
         "iid or contiguous, with which workers read beside each other alike",
     ),
     Rule(
+        has("model", "lstm"),
+        has("dataset.order", "windows"),
+        "its state would go on from one text to another",
+        "dataset.order=streams, or model=gpt",
+    ),
+    Rule(
         has("task", "classification"),
         _TEXT,
         "a text has a label at every position",

@@ -9,12 +9,13 @@ from trainers.options import tasks as options
 from trainers.tasks.base import Task
 
 
-def build(config: Any, kind: str, labels: str = "classification") -> Task:
+def build(config: Any, kind: str, labels: str = "classification", characters_per_token: float | None = None) -> Task:
     """Build the task that `config` describes, one of the dataclasses of trainers.options.tasks.
 
     Args:
         kind: of the data, such as `images` or `text`.
         labels: what the data set's labels are for (`Feed.task`), which `auto` chooses.
+        characters_per_token: of the test set of a text; None: it has no characters.
 
     Raises:
         UsageError: the target of an own task cannot be used, or no task but an own one suits the labels.
@@ -29,6 +30,6 @@ def build(config: Any, kind: str, labels: str = "classification") -> Task:
         from trainers.tasks.regression import Regression
 
         return Regression()
-    from trainers.tasks.classification import Classification
+    from trainers.tasks.classification import Classification, Language
 
-    return Classification(is_text=kind == "text")
+    return Language(characters_per_token) if kind == "text" else Classification()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import ClassVar
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -15,28 +18,24 @@ class Classification(Task):
 
     Outputs are (n, classes) for labels (n,), or (n, length, classes) for labels (n, length), int64. Labels that are
     IGNORED do not count.
-
-    Args:
-        is_text: samples are streams of text, whose labels count one by one in training. Of other samples with several
-            labels each counts by the mean over its labels, because how many there are is known to their worker only.
     """
 
     fixed = ("loss", "correct", "labels")
     key = "task=classification"
-
-    def __init__(self, is_text: bool = False) -> None:
-        self.is_text = is_text
+    by_label: ClassVar[bool] = False
+    """Whether the labels of a sample count one by one in training. If not, a sample with several labels counts by the
+    mean over them, because how many they are is known to their worker only."""
 
     def sum_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         scores, labels = flatten_scores(outputs, targets)
-        if self.is_text or targets.dim() == 1:
+        if self.by_label or targets.dim() == 1:
             return F.cross_entropy(scores, labels, reduction="sum")
         return _average_by_sample(F.cross_entropy(scores, labels, reduction="none"), targets).sum()
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> float:
         scores, labels = flatten_scores(outputs, targets)
         correct = scores.detach().argmax(1) == labels
-        if self.is_text or targets.dim() == 1:
+        if self.by_label or targets.dim() == 1:
             return float(correct.sum())
         return float(_average_by_sample(correct.float(), targets).sum())
 
@@ -51,6 +50,29 @@ class Classification(Task):
 
     def summarise(self, sums: Sums) -> Scores:
         return Scores(float(sums["loss"] / sums["labels"]), float(sums["correct"] / sums["labels"]), {})
+
+
+class Language(Classification):
+    """Classification of the next token at every position of a text.
+
+    Metrics are the perplexity, exp(loss), and the bits per character, loss / ln 2 / (characters per token).
+
+    Args:
+        characters_per_token: of the test set; None: it has no characters, and no bits per character.
+    """
+
+    key = "task=language"
+    by_label = True
+
+    def __init__(self, characters_per_token: float | None = None) -> None:
+        self.characters_per_token = characters_per_token
+
+    def summarise(self, sums: Sums) -> Scores:
+        scores = super().summarise(sums)
+        metrics = {"perplexity": float(np.exp(scores.loss))}
+        if self.characters_per_token is not None:
+            metrics["bits_per_character"] = scores.loss / math.log(2) / self.characters_per_token
+        return scores._replace(metrics=metrics)
 
 
 def _average_by_sample(values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

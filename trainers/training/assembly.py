@@ -132,7 +132,15 @@ class Assembly(Worker):
             **(self.algorithm.figures() if self.recorder.comm.rank == 0 else {}),
             **measure_cost(self.meter, self.device, measure_parts(self.replica, self.algorithm), self.recorder.comm),
             "total_s": self.keeper.total_s,
-        }
+        } | self._describe_text()
+
+    def _describe_text(self) -> dict[str, Any]:
+        """Return what result.json has of a text: tokens are its samples, and the least loss may be known."""
+        if self.feed.kind != "text":
+            return {}
+        rate = self.recorder.figures()["samples_per_second"]
+        least = self.feed.least_loss
+        return {"tokens_per_second": rate, **({} if least is None else {"least_loss": least})}
 
 
 def build_worker(config: RunConfig, comm: MPI.Comm, link: Link | None = None) -> Worker:
@@ -149,7 +157,7 @@ def build_worker(config: RunConfig, comm: MPI.Comm, link: Link | None = None) ->
     training.check_length(config, feed.samples)
     backend.choose(config.kernels)
     device = choose.choose(config, comm)
-    task = tasks.build(config.task, feed.kind, feed.task)
+    task = tasks.build(config.task, feed.kind, feed.task, feed.characters_per_token)
     replica = Replica(config, feed.shape, feed.classes, comm, device, task)
     watch = choose.create_stopwatch(device)
     algorithm = build_algorithm(config, comm, replica, watch, link)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,11 @@ from trainers import data
 from trainers.config import run_config
 from trainers.data import text
 from trainers.options import datasets as options
+from trainers.options import python_topics
+from trainers.rules.resolve import resolve
+from trainers.tasks.classification import Language
 
+SMALL = {"name": "gpt", "layers": 1, "heads": 2, "width": 32}
 LINES = {
     "train": " \n = The Title = \n the cat <unk> the mat\n",
     "valid": "the dog sat\n",
@@ -104,3 +111,67 @@ def test_a_text_of_one_token(tmp_path: Path) -> None:
         (tmp_path / f"{part}.txt").write_text("\n")
     with pytest.raises(UsageError, match=r"dataset=text: .*train.txt: has 1 tokens; valid is a text"):
         data.prepare(options.TextFiles(folder="."), tmp_path)
+
+
+def test_pydoc_is_the_text_of_this_python(tmp_path: Path) -> None:
+    resolved = resolve(compose_config(dataset="pydoc", model=SMALL))
+    digest = hashlib.sha256(python_topics.read_topics().encode()).hexdigest()
+    assert resolved["dataset"]["sha256"] == digest, "so it is in the signature"
+    prepared = data.map_arrays(options.PyDoc(sha256=digest), tmp_path)
+    characters = bytes(prepared.arrays["vocabulary"]).decode()[::2]
+    parts = [prepared.arrays[part] for part in ("train", "test")]
+    assert "".join(characters[number] for number in np.concatenate(parts)) == python_topics.read_topics()
+    assert len(parts[0]) == sum(map(len, parts)) * 9 // 10 > 300_000
+    with pytest.raises(UsageError, match=rf"dataset\.sha256=00: valid is {digest}, of the topics of Python 3\."):
+        data.prepare(options.PyDoc(sha256="00"), tmp_path)
+
+
+def test_tiny_shakespeare_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="dataset=tinyshakespeare: not found: .*input.txt"):
+        data.prepare(options.TinyShakespeare(), tmp_path)
+    (tmp_path / "tinyshakespeare").mkdir()
+    (tmp_path / text.SHAKESPEARE).write_text("To be, or not to be\n")
+    with pytest.raises(UsageError, match="input.txt: has the SHA-256 [0-9a-f]{64}; valid is the file with 86c4e6aa"):
+        data.prepare(options.TinyShakespeare(), tmp_path)
+    monkeypatch.setattr(text, "SHAKESPEARE_SHA256", hashlib.sha256(b"To be, or not to be\n").hexdigest())
+    prepared = data.map_arrays(options.TinyShakespeare(), tmp_path)
+    assert [len(prepared.arrays[part]) for part in ("train", "test")] == [18, 2]
+    assert prepared.facts == {"classes": 10, "characters_per_token": {"train": 1.0, "test": 1.0}}
+
+
+def test_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"train": "né né\n", "test": "on\n"}
+    arrays, vocabulary = text.tokenise(texts, "characters")
+    assert vocabulary == ["\n", " ", "n", "o", "é"] and arrays["test"].tolist() == [3, 2, 0]
+    arrays, size = text.tokenise(texts, "bytes")
+    assert size == 256 and bytes(arrays["train"]).decode() == texts["train"]
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    with pytest.raises(UsageError, match=r"dataset\.tokens=gpt2: valid is the package tiktoken"):
+        text.tokenise(texts, "gpt2")
+
+
+def test_what_is_known_of_a_generated_text_is_its_least_loss(tmp_path: Path) -> None:
+    """The mean of -ln p over the test set is near the entropy of a token: here of the weights 8, 4, 2, 1."""
+    config = run_config.parse(
+        compose_config(
+            dataset={"name": "synthetic_text", "order": "windows"}, model=SMALL, data={"root": str(tmp_path)}
+        )
+    )
+    feed = data.build_feed(config, 0, 1)
+    weights = np.array([8, 4, 2, 1]) / 15
+    assert feed.least_loss == pytest.approx(-(weights * np.log(weights)).sum(), abs=0.02)
+    assert feed.characters_per_token is None
+
+
+def test_a_model_with_a_state_reads_streams() -> None:
+    line = "model=lstm with dataset.order=windows: its state would go on from one text to another; valid is"
+    with pytest.raises(UsageError, match=line):
+        resolve(compose_config(dataset="pydoc", model="lstm"))
+
+
+def test_perplexity_and_bits_per_character() -> None:
+    scores = Language(characters_per_token=4.0).summarise(
+        {"loss": np.array(math.log(16) * 5), "correct": np.array(2.0), "labels": np.array(5.0)}
+    )
+    assert scores.metrics == pytest.approx({"perplexity": 16, "bits_per_character": 1})
+    assert scores.accuracy == 0.4

@@ -17,7 +17,7 @@ from gradsweep.errors import UsageError
 from trainers import tasks
 from trainers.options import tasks as options
 from trainers.tasks.base import IGNORED, Scores, Sums, Task
-from trainers.tasks.classification import Classification, check_outputs
+from trainers.tasks.classification import Classification, Language, check_outputs
 from trainers.tasks.custom import Custom
 from trainers.tasks.regression import Regression
 
@@ -45,14 +45,14 @@ def test_streams_count_by_label_and_other_samples_by_their_mean() -> None:
     outputs, targets = torch.randn(4, 3, 6), torch.randint(0, 6, (4, 3))
     targets[1, 2] = targets[2] = IGNORED
     whole = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")
-    assert torch.equal(Classification(is_text=True).sum_losses(outputs, targets), whole)
+    assert torch.equal(Language().sum_losses(outputs, targets), whole)
     by_sample = [F.cross_entropy(one, labels) for one, labels in zip(outputs, targets, strict=True)]
     expected = sum(float(loss) for loss in (by_sample[0], by_sample[1], by_sample[3]))  # the third has no label
     assert math.isclose(float(Classification().sum_losses(outputs, targets)), expected, rel_tol=1e-6)
     right = outputs.argmax(2) == targets
     shares = right[0].float().mean() + right[1, :2].float().mean() + right[3].float().mean()
     assert math.isclose(Classification().count_correct(outputs, targets), float(shares), rel_tol=1e-6)
-    assert Classification(is_text=True).count_correct(outputs, targets) == float(right.sum())
+    assert Language().count_correct(outputs, targets) == float(right.sum())
 
 
 @pytest.mark.parametrize("numbers", [(), (1,), (3,), (2, 2)])
@@ -79,7 +79,7 @@ def test_r2_of_equal_targets_is_unknown() -> None:
     ("config", "kind", "labels", "expected"),
     [
         (options.Auto(), "images", "classification", Classification),
-        (options.Auto(), "text", "language", Classification),
+        (options.Auto(), "text", "language", Language),
         (options.Auto(), "features", "regression", Regression),
         (options.Regression(), "features", "classification", Regression),
         (options.Language(), "integers", "language", Classification),
@@ -87,7 +87,7 @@ def test_r2_of_equal_targets_is_unknown() -> None:
 )
 def test_auto_goes_by_the_labels(config: Any, kind: str, labels: str, expected: type) -> None:
     task = tasks.build(config, kind, labels)
-    assert type(task) is expected and getattr(task, "is_text", False) == (kind == "text")
+    assert type(task) is expected
 
 
 def test_labels_of_several_tensors_need_an_own_task() -> None:
