@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -73,7 +72,7 @@ def plot_race(layout: Layout) -> Plot | None:
             axis.plot(ratio, place, "o", color=layout.looks[label].colour, markersize=4, zorder=2.5)
             text = (format_number(ratio), (high, place), (4, 0))
             axis.annotate(*text, textcoords="offset points", va="center_baseline", fontsize=7.5)
-    layouts.label_axes(axes, "times the throughput of the baseline; line: 95 % interval", "", "x")
+    _label_values(figure, axes, "times the throughput of the baseline; line: 95 % interval")
     alt = marks.write_alt_text("Throughput in the race", layout, "throughput_ratio", "x")
     return Plot("race", "Throughput in the race", alt, figure)
 
@@ -152,9 +151,11 @@ def _annotate_bar(axis: Axes, end: float, place: int, text: str, label: str, run
 
 def _label_values(figure: Figure, axes: Sequence[Axes], text: str) -> None:
     """Label the axis of values; break the text into lines if it is wider than the figure, which then grows."""
-    lines = textwrap.wrap(text, int(_CHARACTERS * figure.get_figwidth()))
+    lines = layouts.wrap_text(text, int(_CHARACTERS * figure.get_figwidth()))
     figure.set_figheight(figure.get_figheight() + _LINE * (len(lines) - 1))
     layouts.label_axes(axes, "\n".join(lines), "", "x")
+    for axis in axes:
+        axis.xaxis.set_major_formatter(layouts.PLAIN)
 
 
 def _format_footnote(layout: Layout) -> str:

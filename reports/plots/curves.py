@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from reports.analysis.measures import name_metric, shows_error
 from reports.analysis.table import NOT_MEASURED
@@ -38,7 +38,6 @@ _THIN = 0.8  # points
 _MAX_LABELLED = 8  # lines with their last value beside them
 _MAX_BANDS = 4  # of one label in a panel, above which bands would hide each other
 _MOST_BESIDE = 3.0  # of lines on a logarithmic axis: how far it reaches for their bands, as a factor
-_PLAIN = FuncFormatter(lambda value, _: f"{value:,.12g}")  # typesetting formulas takes most of the time of a picture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -371,12 +370,12 @@ def _scale_axes(axes: Sequence[Axes], layout: Layout, x: XAxis, y: YAxis, is_log
             if top > 0:
                 axis.set_ylim(bottom, top)
             axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if top < 100 * bottom else (1,)))
-            axis.yaxis.set_major_formatter(_PLAIN)
+            axis.yaxis.set_major_formatter(layouts.PLAIN)
             axis.yaxis.set_minor_locator(NullLocator())  # the default draws none, but takes time
     for axis in axes:
         if x.column == "sent_bytes":
             axis.set_xscale("log" if is_wide else "linear")
-            axis.xaxis.set_major_formatter(_PLAIN)
+            axis.xaxis.set_major_formatter(layouts.PLAIN)
             axis.xaxis.set_minor_formatter(NullFormatter())
             if is_wide:
                 layouts.label_more_ticks(axis)

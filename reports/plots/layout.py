@@ -19,7 +19,7 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from gradsweep.text import plural
 from reports.analysis.grid import Grid, find_centralised, is_method_key
@@ -44,6 +44,8 @@ _HEAD, _FOOT, _LEFT, _BETWEEN = 0.16, 0.52, 0.62, 0.14
 _TICK = 0.42  # inches: `100 MB` and a space below axes
 _NAME = 20  # characters of a bold name that fit above one
 _NARROW = 12  # characters of a label that fit into one column of a paper, beside its axes
+PLAIN = FuncFormatter(lambda value, _: f"{value:,.12g}")
+"""Plain numbers at ticks: typesetting formulas takes most of the time of a picture."""
 _REPEATS = ("run",)  # runs that differ in nothing else share a panel
 
 
@@ -281,6 +283,11 @@ def share_limits(axes: Sequence[Axes], share: str) -> None:
         bottoms, tops = zip(*(axis.get_ylim() for axis in axes), strict=True)
         for axis in axes:
             axis.set_ylim(min(bottoms), max(tops))
+
+
+def wrap_text(text: str, width: int) -> list[str]:
+    """Return the lines of a text; no line begins with a percent sign."""
+    return [line.replace("\xa0", " ") for line in textwrap.wrap(text.replace(" %", "\xa0%"), width)]
 
 
 def escape_label(text: str, limit: int = 40) -> str:

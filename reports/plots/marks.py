@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -20,7 +19,7 @@ from gradsweep.text import plural
 from reports.analysis.measures import THROUGHPUT, find_own_intervals
 from reports.analysis.table import MISSING, NOT_MEASURED
 from reports.plots import style
-from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, escape_label
+from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, escape_label, wrap_text
 from reports.plots.style import BASELINES
 from reports.reading.text import format_number, join_words
 
@@ -136,8 +135,8 @@ def draw_legend(figure: Figure, marks: Sequence[Line2D | Patch], *notes: str) ->
         beside = 4 + 2 * handle  # a label
         room = _LEGEND_CHARACTERS * figure.get_figwidth() / TEXT
         for mark in marks:
-            mark.set_label("\n".join(textwrap.wrap(str(mark.get_label()), int(room - beside))))
-        title = "\n".join(textwrap.wrap(title, int(room)))
+            mark.set_label("\n".join(wrap_text(str(mark.get_label()), int(room - beside))))
+        title = "\n".join(wrap_text(title, int(room)))
         labels = [str(mark.get_label()) for mark in marks]
         lengths = [max(map(len, label.split("\n"))) + beside for label in labels] or [1]
         columns = len(lengths) if sum(lengths) <= room else max(1, int(room / max(lengths)))

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import NullFormatter
 
 from gradsweep import run_directory
 from gradsweep.text import plural
@@ -32,7 +32,6 @@ _TILES = 60
 _LIGHT = 0.35  # opacity of a point that another beats
 _FRONT, _WIDTH = "#A8A8A8", 1.8
 _STAIRS: dict[str, Any] = {"color": _FRONT, "linewidth": _WIDTH, "zorder": 1.4, "solid_joinstyle": "miter"}
-_PLAIN = FuncFormatter(lambda value, _: f"{value:,.12g}")
 _LETTER, _LINE = 4.1, 7.5  # points: width and height of a letter of a name
 _LONGEST = 24  # characters of a name
 _OFFSETS: tuple[tuple[float, float, str], ...] = (
@@ -92,7 +91,7 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
             axis.set_xscale("log")
         else:
             axis.locator_params("x", nbins=5)
-        axis.xaxis.set_major_formatter(_PLAIN)
+        axis.xaxis.set_major_formatter(layouts.PLAIN)
         axis.xaxis.set_minor_formatter(NullFormatter())
         _draw(axis, cloud, layout)
         if axis.get_xscale() == "log":
@@ -168,10 +167,11 @@ def _draw_front(axis: Axes, cloud: _Cloud, cost: Cost) -> np.ndarray:
     best = best[np.argsort(cloud.x[0, best])]
     x, y = cloud.x[0, best], cloud.y[0, best]
     if cost.more_is_better:
+        axis.step([left, *x, x[-1]], [y[0], *y, bottom], where="pre", **_STAIRS)
         corners = np.stack([[left, *np.repeat(x, 2)], [*np.repeat(y, 2), bottom]])
     else:
+        axis.step([x[0], *x, right], [bottom, *y, y[-1]], where="post", **_STAIRS)
         corners = np.stack([[*np.repeat(x, 2), right], [bottom, *np.repeat(y, 2)]])
-    axis.plot(*corners, **_STAIRS)
     axis.set(xlim=(left, right), ylim=(bottom, top))
     return corners
 

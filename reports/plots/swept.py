@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
@@ -99,7 +99,8 @@ def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float =
             f"{_name_key(key)}={format_setting(value) or 'null'}" for key, value in zip(keys[2:], values, strict=True)
         ]
         axis.set_title(escape_label(", ".join(texts)))
-    layouts.label_axes(axes, escape_label(_name_key(across)), escape_label(_name_key(down)), "")
+    layouts.label_axes(axes, escape_label(_name_key(across)), "", "")
+    figure.supylabel(escape_label(_name_key(down)), fontsize=rcParams["axes.labelsize"])
     bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=axes, aspect=14, pad=0.02, shrink=min(1.0, 2.5 / size[1]))
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=SMALL, length=2)
@@ -109,7 +110,7 @@ def plot_heat_map(grid: Grid, column: str, title: str, unit: str, scale: float =
     heading = [
         escape_label(line, len(line))
         for text in (what, about)
-        for line in textwrap.wrap(text, int(_CHARACTERS * size[0]))
+        for line in layouts.wrap_text(text, int(_CHARACTERS * size[0]))
     ]
     figure.set_figheight(size[1] + 0.15 * (len(heading) - 2))
     figure.suptitle("\n".join(heading), x=0.01, ha="left", fontsize=8.5, fontweight="normal")

@@ -41,7 +41,7 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
         rows.append((*map(make_text_cell, place), *cells))
     heads = [TableColumn("compressor" if key == "label" else key) for key in keys]
     heads += [TableColumn(plural(format_setting(workers) or "?", "worker"), "x", "x") for workers in grid.workers]
-    baselines = {_name_run(grid, run) for run in raced["race_baseline"].unique()}
+    baselines = set(runs.loc[runs["run"].isin(raced["race_baseline"]), "label"])
     title = f"Throughput in the race, times that of {join_words(sorted(baselines))}"
     records = [
         {**dict(zip(keys, place, strict=True)), "workers": workers, **_make_record(row)}

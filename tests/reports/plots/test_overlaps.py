@@ -86,15 +86,17 @@ class Collected(contextlib.nullcontext[Any]):
         pass
 
 
-def check(sweep: Path, monkeypatch: pytest.MonkeyPatch, swept: Sequence[str] = ()) -> None:
+def check(sweep: Path, monkeypatch: pytest.MonkeyPatch, swept: Sequence[str] = (), least: int = 10) -> None:
     report = reports.load(sweep)
     plots = list(make_plots(lay_out_runs(report.runs, swept), report.epochs, report.profile))
     collisions = {plot.name: find_collisions(plot.figure, monkeypatch) for plot in plots}
-    assert len(plots) >= 10 and not {name: found[:5] for name, found in collisions.items() if found}
+    assert len(plots) >= least and not {name: found[:5] for name, found in collisions.items() if found}
 
 
 def test_in_the_gallery(monkeypatch: pytest.MonkeyPatch) -> None:
     check(ROOT / "docs/gallery/digits", monkeypatch)
+    raced = ROOT / "docs/gallery/when-does-compression-pay/resnet18"
+    check(raced, monkeypatch, ["compressor", "network.bandwidth", "workers"], 5)
 
 
 def test_of_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def test_a_heat_map_has_the_mean_of_each_cell(rates: Path) -> None:
     low, high = bar.get_ylim()
     assert high - low >= 10 * np.median(halves.drop((128, 1.0))) * (1 - 1e-9), "wider than the noise"
     assert [text.get_text() for text in axis.get_xticklabels()] == ["0.01", "0.1", "1"]
-    assert (axis.get_xlabel(), axis.get_ylabel()) == ("optimizer.lr", "batch.size")
+    assert (axis.get_xlabel(), plot.figure.get_supylabel()) == ("optimizer.lr", "batch.size")
 
 
 def test_options_of_a_single_compressor_are_keys(tmp_path: Path) -> None:
