@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import json
 import os
@@ -29,6 +30,13 @@ BUNDLED = ("digits", "synthetic")
 def main() -> None:
     """Answer line by line."""
     sys.path[0] = str(ROOT)
+    from hydra._internal.hydra import Hydra
+
+    import sweep.launch.execute  # noqa: F401
+
+    # hydra.mode, which is in no config here, is not asked for: Hydra composes a whole config to find out
+    Hydra.get_mode = lambda self, config_name, overrides: None  # type: ignore[method-assign]
+    gc.freeze()
     answers = sys.stdout
     for line in sys.stdin:
         print(json.dumps(told(json.loads(line))), file=answers, flush=True)
