@@ -91,7 +91,8 @@ def test_every_experiment_runs_to_its_end(part: int, tmp_path: Path, published: 
     Of ResNets for CIFAR, which are built as published elsewhere, fewer layers will do.
     """
     chosen = EXPERIMENTS[part::2]
-    small = "workers=2 dataset=synthetic dataset.train=8 dataset.test=4"
+    images = "workers=2 dataset=synthetic dataset.train=8 dataset.test=4"
+    text = "workers=2 dataset=synthetic_text dataset.order=windows dataset.bptt=8 dataset.train=200 dataset.test=100"
     commands = []
     for name in chosen:
         epochs = 6 if name.startswith("dgc") and name != "dgc_resnet50_imagenet" else 2
@@ -99,6 +100,7 @@ def test_every_experiment_runs_to_its_end(part: int, tmp_path: Path, published: 
         grows = "phases=[{epoch:0,size:32},{epoch:1,size:48,batch:2}]" if name == "layerwise_resnet50_imagenet" else ""
         length = f"epochs={epochs} max_steps={epochs} {grows}"
         shallow = "model.depth=8" if re.search("resnet(20|110)", name) else ""
+        small = f"{text} model.layers=1 schedule.warmup_steps=1" if name.startswith("gpt") else images
         commands.append(f"experiment={name} data.root={tmp_path} {small} batch.size={size} {length} {shallow}")
     configs = dict(zip(chosen, composed(commands), strict=True))
     file = tmp_path / "configs.json"
@@ -141,6 +143,8 @@ MESSAGES: list[tuple[str, Any, int, Callable[[float, list[list[int]]], float], f
     ("powersgd_resnet18 compressor.rank=2", CIFAR, 11_173_962, mib_per_epoch, 7.5, 8.5),
     ("powersgd_resnet18 compressor.rank=4", CIFAR, 11_173_962, mib_per_epoch, 13.5, 14.5),
     ("atomo_resnet18 compressor=none", CIFAR, 11_173_962, whole, 4 * 11_173_962, 4 * 11_173_962),
+    ("gpt_char_cpu", ((64,), 65), 804_096, whole, 4 * 804_096, 4 * 804_096),
+    ("gpt_char", ((256,), 65), 10_745_088, whole, 4 * 10_745_088, 4 * 10_745_088),
     ("grace_resnet20 compressor=none", CIFAR, 269_722, whole, 4 * 269_722, 4 * 269_722),
     ("grace_resnet20 compressor.ratio=0.01", CIFAR, 269_722, whole, 14_400, 14_800),
     ("layerwise_resnet9 compressor.ratio=0.01", CIFAR, 6_573_120, whole, 325_000, 335_000),
@@ -207,6 +211,8 @@ RATES: dict[str, tuple[int, dict[float, float]]] = {
     "dgc_resnet50_imagenet": (1252, {0: 0.0125, 2.5: 0.20625, 5: 0.4, 29.9: 0.4, 30: 0.04, 60: 0.004, 80: 0.0004}),
     "powersgd_resnet18": (25, {0: 0.1, 2.52: 0.856, 5: 1.6, 149: 1.6, 150: 0.16, 250: 0.016}),
     "atomo_resnet18": (25, {0: 0.1, 199: 0.1}),
+    "gpt_char_cpu": (500, {0.098: 5e-4, 0.2: 1e-3, 2.1: 5.5e-4, 3.998: 1e-4}),
+    "gpt_char": (50, {0.98: 5e-4, 2: 1e-3, 51: 5.5e-4, 99.98: 1e-4}),
     "grace_resnet20": (391, {0: 0.1, 82: 0.01, 123: 0.001}),
     **{
         f"{name}_resnet20_ring": (25, {0: 0.1, 2.5: 0.35, 5: 0.6, 149.9: 0.6, 150: 0.06, 225: 0.006})
