@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, NullLocator
 
 from gradsweep import csv_columns
 from gradsweep.text import plural
@@ -23,6 +24,7 @@ from reports.plots.style import BASELINES
 from reports.reading.text import format_number
 
 _THICKNESS = 0.72  # of a bar, in rows
+_FAR = 5  # highest over lowest ratio above which their axis is logarithmic
 _ROW, _FRAME = 0.2, 0.42  # inches
 _CHARACTERS, _LINE = 13.5, 0.16  # of a label that fit into an inch; inches of a further line of it
 
@@ -72,6 +74,11 @@ def plot_race(layout: Layout) -> Plot | None:
             axis.plot(ratio, place, "o", color=layout.looks[label].colour, markersize=4, zorder=2.5)
             text = (format_number(ratio), (high, place), (4, 0))
             axis.annotate(*text, textcoords="offset points", va="center_baseline", fontsize=7.5)
+    ends = pd.concat([runs[["throughput_ratio_low", "throughput_ratio_high"]] for _, runs in layout.panels])
+    if ends.max(axis=None) > _FAR * ends.min(axis=None) > 0:
+        axes[0].set_xscale("log")  # of all, whose x they share
+        axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes[0].xaxis.set_minor_locator(NullLocator())
     _label_values(figure, axes, "times the throughput of the baseline; line: 95 % interval")
     alt = marks.write_alt_text("Throughput in the race", layout, "throughput_ratio", "x")
     return Plot("race", "Throughput in the race", alt, figure)
