@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gradsweep import run_directory
 from gradsweep.run_directory import runs_of
 from sweep.emulation.capability_check import try_emulation
+from sweep.provenance import code_snapshot
 from tests import plugin_distribution
 from tests.conftest import ROOT
 
@@ -100,6 +102,7 @@ def test_a_wheel_sweeps_from_an_empty_directory(tmp_path: Path) -> None:
     run("pip", "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(clone))
     (wheel,) = tmp_path.glob("*.whl")
     run("pip", "install", "--no-compile", "-c", str(clone / "constraints.txt"), str(wheel))
+    code = code_snapshot.read(clone)
     subprocess.run(["rm", "-r", str(clone)], check=True)
     distributions = run("pip", "list", "--format=freeze").split()
     assert len(distributions) < 65 and not [name for name in distributions if name.startswith(("pytest", "mypy"))]
@@ -108,7 +111,13 @@ def test_a_wheel_sweeps_from_an_empty_directory(tmp_path: Path) -> None:
     (sweep,) = (path.parent for path in empty.glob("output/*/*/sweep.yaml"))
     assert [run.status() for run in runs_of(sweep)] == [run_directory.DONE] * 2
     assert (sweep / "report.html").is_file()
+    described = yaml.safe_load((sweep / run_directory.SWEEP).read_text())
+    assert described["command"].startswith("gradsweep -m compressor=qsgd,none") and described["git"] is None
+    assert described["code"]["version"] == code.version  # results of a checkout can be reused
+    (copy,) = (path for path in empty.glob("output/.code/*") if path.is_dir())
+    assert code_snapshot.read(copy).digest == described["code"]["digest"]
     assert "2 done" in run("gradsweep", "status") and sweep.name in run("gradsweep", "list")
+    run("gradsweep", "report", str(sweep))
 
     # a distribution beside the wheel: its model, data set, task and compressor, found by entry points
     plugin_distribution.write_project(tmp_path / "plugin")

@@ -46,9 +46,9 @@ def results(directory: Path) -> list[dict[str, object]]:
     return [json.loads(path.read_text()) for path in sorted(directory.glob("**/runs/*/result.json"))]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pack", ["false", pytest.param("true", marks=pytest.mark.thorough)])
-def test_a_sweep_over_own_data(multirun: Multirun, tmp_path: Path, pack: str) -> None:
+@pytest.mark.thorough
+def test_a_sweep_over_own_data(multirun: Multirun, tmp_path: Path) -> None:
+    """Packed; docs/guide/your-own.md is one that is not (tests/test_your_own.py)."""
     (tmp_path / "mine.py").write_text(OWN)
     status, out, err = multirun(
         "-m",
@@ -56,18 +56,18 @@ def test_a_sweep_over_own_data(multirun: Multirun, tmp_path: Path, pack: str) ->
         "dataset.target=mine:build",
         "dataset.args.noise=true,false",
         "model=mlp",
-        "compressor=topk,none",
+        "compressor=topk",
         "data.loaders=1",
-        f"sweep.pack={pack}",
+        "sweep.pack=true",
         without=("report",),
     )
     assert status == 0, out + err
     found = results(tmp_path)
-    assert len(found) == 4 and all(result["status"] == "done" and result["steps"] == 11 for result in found), out
+    assert len(found) == 2 and all(result["status"] == "done" and result["steps"] == 11 for result in found), out
     assert max(float(str(result["accuracy"])) for result in found) > 0.3, "it learns"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_own_data_that_are_wrong(multirun: Multirun, tmp_path: Path) -> None:
     """In one line and without a trace where it shows before anything starts, else as the reason of the run."""
     (tmp_path / "mine.py").write_text(OWN)

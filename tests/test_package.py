@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gradsweep import run_directory
-from gradsweep.run_directory import runs_of
 from sweep.provenance import code_snapshot
 from tests.conftest import ROOT
 from tests.gradsweep.cli.conftest import write_script
@@ -160,25 +158,3 @@ def test_an_unpacked_wheel_finds_its_configs(installed: Installed) -> None:
     code, out, err = installed.run("-m", "compressor=qsgd,none", "workers=2", "sweep.dry_run=true")
     assert code == 0 and "compressor=qsgd" in out, err
     assert list(installed.cwd.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.mpi
-def test_an_unpacked_wheel_sweeps(installed: Installed, digits: Path) -> None:
-    grid = ["-m", "compressor=qsgd,none", "workers=2", "max_steps=20", "experiment=quick", "race=off"]
-    code, out, err = installed.run(*grid, f"data.root={digits}")
-    assert code == 0, out + err
-    (sweep,) = (path.parent for path in installed.cwd.glob("output/*/*/sweep.yaml"))
-    assert [run.status() for run in runs_of(sweep)] == [run_directory.DONE] * 2
-    assert (sweep / "report.html").is_file()
-    described = yaml.safe_load((sweep / run_directory.SWEEP).read_text())
-    assert described["command"].startswith("gradsweep -m compressor=qsgd,none") and described["git"] is None
-    assert described["code"]["version"] == code_snapshot.read(ROOT).version  # results of a checkout can be reused
-    (copy,) = (path for path in installed.cwd.glob("output/.code/*") if path.is_dir())
-    assert code_snapshot.read(copy).digest == described["code"]["digest"]
-    code, out, err = installed.run("status")
-    assert (code, err) == (0, "") and "2 done" in out
-    code, out, err = installed.run("list")
-    assert code == 0 and sweep.name in out
-    code, out, err = installed.run("report", str(sweep))
-    assert code == 0, err

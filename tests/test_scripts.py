@@ -74,7 +74,7 @@ run.finish(accuracy=1.0)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.mpi
 @pytest.mark.thorough
 def test_a_plain_ddp_script_is_swept_over_torchs_own_hooks(multirun: Multirun, tmp_path: Path) -> None:

@@ -45,7 +45,6 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
     end_launcher(tmp_path / "sweep")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ENOLCK"])
 def test_a_sweep_without_locks(start: Callable[..., Program], tmp_path: Path, name: str) -> None:
     """Begun, looked at, not begun twice, killed, resumed."""

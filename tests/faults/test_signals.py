@@ -98,7 +98,6 @@ def test_a_signal_ends_everything(start: Start, tmp_path: Path, number: signal.S
     assert [each.status() for each in runs_of(tmp_path / "sweep")] == [run_directory.CANCELLED, run_directory.CANCELLED]
 
 
-@pytest.mark.slow
 def test_a_killed_launcher_leaves_no_rank_and_resume_continues(
     start: Start, multirun: Multirun, tmp_path: Path
 ) -> None:

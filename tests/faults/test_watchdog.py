@@ -55,7 +55,6 @@ def test_one_that_does_not_end_of_sigterm_either(stand_in: StandInOf) -> None:
     assert attempts(sweep.run) == [("failed", failure_causes.HANG)]
 
 
-@pytest.mark.slow
 def test_whoever_makes_progress_is_left_alone(stand_in: StandInOf) -> None:
     """For three times as long as it may make none: by rows, by output, by checkpoints."""
     again = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do {}; sleep 1.5; done; " + ranks(1, 0)

@@ -51,7 +51,6 @@ def test_a_sweep_is_left_to_slurm_and_steered_from_another_shell(
     assert night.statuses() == [run_directory.DONE] * 3 and [night.began(run) for run in night.runs] == [1, 2, 1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["requeue", "requeuehold"])
 def test_a_job_that_somebody_has_queued_again_goes_on(
     night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, how: str

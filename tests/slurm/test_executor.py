@@ -38,7 +38,6 @@ def test_a_grid_in_which_resources_depend_on_the_point(night: Night) -> None:
     assert len(list((night.folder / "sw %j ee%a p" / "slurm").glob("*_*.log"))) == 4
 
 
-@pytest.mark.slow
 def test_runs_on_cores_that_a_partition_hands_out_twice_are_marked(night: Night, slurm: Slurm) -> None:
     """Also those that have asked for nodes of their own: such a partition does not care."""
     slurm.ask("scontrol", "create", "PartitionName=twice", "Nodes=ALL", "OverSubscribe=FORCE:2")
@@ -95,7 +94,6 @@ def test_what_slurm_refuses_is_one_line_and_nothing_is_queued(
     assert not (night.folder / "sweep").exists()
 
 
-@pytest.mark.slow
 def test_a_closed_terminal_leaves_the_jobs_which_a_later_launcher_adopts(
     night: Night, slurm: Slurm, start: Start
 ) -> None:
@@ -147,7 +145,6 @@ def test_ranks_started_by_srun_are_saved_at_a_signal(night: Night, slurm: Slurm)
     assert (code, run.status()) == (128 + signal.SIGTERM, run_directory.CANCELLED), out + err
 
 
-@pytest.mark.slow
 def test_ranks_that_srun_does_not_tell_of_each_other_say_so(slurm: Slurm, start: Start, tmp_path: Path) -> None:
     """Without PMIx each rank is a world of its own; none may write a step."""
     command = 'mpi.command=[srun,"--mpi=none",-n,"{workers}"]'

@@ -127,7 +127,6 @@ def processes_with(text: str, slurm: Slurm) -> list[int]:
     return [int(line.split()[0]) for line in slurm.processes() if text in line]
 
 
-@pytest.mark.slow
 def test_jobs_cancelled_killed_held_and_requeued_from_outside(night: Night) -> None:
     program = night.begin("seed=range(6)", "workers=1", "sweep.retries=1", "sweep.backoff_s=1")
     untouched, cancelled, shot, orphaned, requeued, _ = night.all_running(6)
@@ -154,7 +153,6 @@ def job_python(night: Night, run: Run) -> int:
     return int(Path(f"/proc/{run.state()['attempts'][-1]['pid']}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-@pytest.mark.slow
 def test_a_job_held_or_on_nodes_that_are_switched_on_is_waited_for(
     night: Night, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +180,6 @@ def test_a_job_held_or_on_nodes_that_are_switched_on_is_waited_for(
     assert (code, night.statuses()) == (0, [run_directory.DONE] * 2), out + err
 
 
-@pytest.mark.slow
 @as_root
 def test_kill_of_a_rank_or_of_mpirun_and_scancel_on_two_nodes(night: Night, slurm: Slurm) -> None:
     program = night.begin("seed=range(4)", "workers=2", "hydra.launcher.nodes=2", night.mpirun)
@@ -203,7 +200,6 @@ def test_kill_of_a_rank_or_of_mpirun_and_scancel_on_two_nodes(night: Night, slur
     assert "the MPI launcher was killed by SIGKILL" in mpirun_lost.state()["reason"]
 
 
-@pytest.mark.slow
 @as_root
 def test_a_node_lost_under_mpirun_is_no_end_of_the_run(night: Night, slurm: Slurm) -> None:
     """mpirun of Open MPI 5.0 exits with 0 when the node of a rank is gone."""
@@ -220,7 +216,6 @@ def test_a_node_lost_under_mpirun_is_no_end_of_the_run(night: Night, slurm: Slur
     assert run.state()["attempts"][-1]["nodes"] == "n[1,3]"
 
 
-@pytest.mark.slow
 @as_root
 def test_a_lost_node_and_one_set_down_give_their_runs_to_another_one(night: Night, slurm: Slurm) -> None:
     cpus = f"hydra.launcher.cpus={CPUS}"  # each run has a node to itself
@@ -295,7 +290,6 @@ def test_a_killed_launcher_is_gone_on_with_and_nothing_runs_twice(night: Night, 
     assert [night.began(run) for run in night.runs] == [1] * 4
 
 
-@pytest.mark.slow
 def test_a_launcher_killed_while_it_submits(night: Night, slurm: Slurm) -> None:
     grid = ("seed=range(3)", "workers=1")
     program = night.begin(*grid)
@@ -335,7 +329,6 @@ def test_what_waits_for_its_turn_again_is_cancelled_too(night: Night, slurm: Slu
     assert [night.began(run) for run in night.runs] == [1, 1]
 
 
-@pytest.mark.slow
 def test_more_runs_than_an_array_may_have(night: Night, slurm: Slurm) -> None:
     night.let_end()
     number = MAX_ARRAY + 5
@@ -346,7 +339,6 @@ def test_more_runs_than_an_array_may_have(night: Night, slurm: Slurm) -> None:
     assert [night.began(run) for run in night.runs] == [1] * number
 
 
-@pytest.mark.slow
 def test_preempted_out_of_time_and_sent_away_too_often(night: Night, slurm: Slurm) -> None:
     cpus = f"hydra.launcher.cpus={CPUS}"  # each run has a node to itself
     program = night.begin(
@@ -376,7 +368,6 @@ def test_preempted_out_of_time_and_sent_away_too_often(night: Night, slurm: Slur
     assert "hydra.launcher.requeues=1" in out and [night.began(run) for run in night.runs] == [2, 2, 2]
 
 
-@pytest.mark.slow
 def test_preempted_where_jobs_are_ended_and_not_queued_again(night: Night, slurm: Slurm) -> None:
     """As sites with PreemptMode=CANCEL have it, without a word before: another try, in a job of its own."""
     slurm.ask("scontrol", "create", "PartitionName=spare", "Nodes=ALL", "PriorityTier=1", "PreemptMode=CANCEL")
@@ -405,7 +396,6 @@ def test_preempted_where_jobs_are_ended_and_not_queued_again(night: Night, slurm
         slurm.ask("scontrol", "delete", "PartitionName=spare")
 
 
-@pytest.mark.slow
 @as_root
 def test_a_run_that_is_sent_away_goes_on_bit_for_bit(night: Night, slurm: Slurm, digits: Path) -> None:
     """What SLURM sends before a time limit, or to preempt, saves the run; its job is queued again and goes on."""

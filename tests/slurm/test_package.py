@@ -20,7 +20,6 @@ from tests.test_package import build, copy_checkout
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 
-@pytest.mark.slow
 @as_root  # nodes have names of their own
 def test_a_distribution_beside_the_wheel_is_swept_on_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
     site, empty = tmp_path / "site-packages", tmp_path / "empty"

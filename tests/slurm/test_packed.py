@@ -121,7 +121,6 @@ def test_ranks_jobs_and_runs_that_are_killed(night: PackedNight, slurm: Slurm) -
     assert max(night.began(run) for run in night.runs if run != shot) == 1
 
 
-@pytest.mark.slow
 @as_root
 def test_sent_away_it_is_queued_again_and_goes_on_with_what_is_missing(night: PackedNight, slurm: Slurm) -> None:
     program = night.begin("seed=range(3)", "workers=1", "hydra.launcher.requeues=1")
@@ -154,7 +153,6 @@ def test_sent_away_it_is_queued_again_and_goes_on_with_what_is_missing(night: Pa
     assert {each["job"] for run in night.runs for each in run.state()["attempts"]} == {job}
 
 
-@pytest.mark.slow
 def test_a_killed_launcher_is_gone_on_with_and_nothing_runs_twice(night: PackedNight, slurm: Slurm) -> None:
     grid = ("seed=range(5)", "workers=1", "hydra.launcher.allocations=2", "hydra.launcher.array_parallelism=1")
     program = night.begin(*grid)
@@ -173,7 +171,6 @@ def test_a_killed_launcher_is_gone_on_with_and_nothing_runs_twice(night: PackedN
     assert [night.began(run) for run in night.runs] == [1] * 5
 
 
-@pytest.mark.slow
 def test_runs_are_cancelled_from_other_shells_while_their_allocation_goes_on(night: PackedNight, slurm: Slurm) -> None:
     """With a launcher, and without: both a run that is trained and one that waits for its turn."""
     sweep = str(night.folder / "sweep")
@@ -221,7 +218,6 @@ def test_a_launcher_that_is_asked_to_stop_leaves_all_saved(night: PackedNight, s
     eventually(lambda: not slurm.queue(), WAIT_S)
 
 
-@pytest.mark.slow
 @as_root
 def test_a_lost_node_gives_its_runs_to_another_one(night: PackedNight, slurm: Slurm) -> None:
     cpus = f"hydra.launcher.cpus={CPUS}"
@@ -237,7 +233,6 @@ def test_a_lost_node_gives_its_runs_to_another_one(night: PackedNight, slurm: Sl
     assert [each["cause"] for each in attempts] == ["lost", None] and attempts[1]["nodes"] != node
 
 
-@pytest.mark.slow
 @as_root
 def test_a_second_node_lost_is_no_end_of_the_runs(night: PackedNight, slurm: Slurm) -> None:
     """Ranks on two nodes, which mpirun starts."""

@@ -17,7 +17,6 @@ from tests.slurm.conftest import Slurm
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 
-@pytest.mark.slow
 def test_what_slurm_gives_is_probed(slurm: Slurm, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sweep", "probe", "--quiet", "--seconds", "2", "workers=2", "network=real"]

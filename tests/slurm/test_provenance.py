@@ -97,7 +97,6 @@ def test_a_node_that_cannot_be_asked_is_named_and_the_run_goes_on(night: Night, 
     assert record(night.runs[0])["other_nodes"] == {"n2": None}
 
 
-@pytest.mark.slow
 def test_what_nodes_of_another_partition_have_made_is_computed_again(night: Night) -> None:
     night.let_end()
     given = ("seed=1", "workers=1", "sweep.reuse=true")
@@ -111,7 +110,6 @@ def test_what_nodes_of_another_partition_have_made_is_computed_again(night: Nigh
     )
 
 
-@pytest.mark.slow
 @as_root
 def test_ranks_on_two_nodes_import_the_users_code_from_the_snapshot(
     slurm: Slurm, start: Callable[..., Program], tmp_path: Path

@@ -14,7 +14,6 @@ from tests.slurm.conftest import Slurm
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pack", ["false", "true"])
 def test_a_race_is_one_job(
     slurm: Slurm, tmp_path: Path, multirun: Callable[..., tuple[int, str, str]], pack: str

@@ -17,7 +17,6 @@ from tests.slurm.test_cluster import as_root
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 
-@pytest.mark.slow
 @as_root
 @pytest.mark.parametrize("mpi", ["openmpi", "srun_pmix"])
 def test_a_ddp_script_finds_its_ranks_on_two_nodes(

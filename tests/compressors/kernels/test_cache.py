@@ -20,7 +20,7 @@ print(hashlib.sha256(found.sigma.tobytes() + found.vectors(numpy.arange(7)).toby
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_decomposition_does_not_depend_on_who_compiled_the_kernels(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", SCRIPT]

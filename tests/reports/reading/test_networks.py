@@ -96,7 +96,7 @@ def concerns_times(table: ReportTable) -> bool:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_networks_are_rows_of_tables(built: BuiltReport) -> None:
     throughput = next(table for table in built.tables if table.name == "throughput")
     assert [column.name for column in throughput.columns[:2]] == ["compressor", "network"]

@@ -97,7 +97,7 @@ def launcher_of(sweep: Path) -> int:
     return int(by["pid"])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_is_cancelled_from_another_shell_and_the_others_go_on(
     driven: Driven, tmp_path: Path, capsys: pytest.CaptureFixture[str], resume: Callable[..., int]
 ) -> None:

@@ -123,7 +123,7 @@ LAUNCHER = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", LAUNCHER)
 def test_options_of_the_launcher_may_depend_on_the_point(loader: ConfigLoaderImpl, kind: str) -> None:
     master, quickly = LAUNCHER[kind]

@@ -133,7 +133,6 @@ echo "{\\"status\\": \\"done\\", \\"loss\\": $loss}" > "$5/result.json"
 """
 
 
-@pytest.mark.slow
 def test_a_search_whose_hopeless_run_is_ended_by_the_median_of_earlier_batches(search: Search, tmp_path: Path) -> None:
     given = ["optimizer.lr=interval(0.001,0.9)", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1", "epochs=50"]
     rule = ["sweep.metric=loss", "sweep.prune=median", "sweep.prune_startup=2", "sweep.prune_warmup=2"]

@@ -111,7 +111,6 @@ def test_nothing_is_left_whoever_is_killed(start: Start, tmp_path: Path, whom: s
         assert ("a rank" if whom == "rank" else "the MPI launcher") + " was killed" in attempt["reason"]
 
 
-@pytest.mark.slow
 def test_ctrl_c_and_a_resume(start: Start, tmp_path: Path) -> None:
     """The signal to save comes through to the ranks; what was saved goes on on hosts of its own."""
     arguments = (*QUICK[:1], "epochs=40", "network=ethernet_1g", "workers=2", "checkpoint.every_steps=20")
@@ -139,7 +138,6 @@ def test_ctrl_c_and_a_resume(start: Start, tmp_path: Path) -> None:
     assert result["resumed_after"] and result["hosts"] == ["host0", "host1"]
 
 
-@pytest.mark.slow
 def test_a_probe_measures_the_network_that_was_asked_for(tmp_path: Path) -> None:
     words = ["probe", "workers=2", "network=wan_100m", "--seconds", "8"]
     done = subprocess.run(

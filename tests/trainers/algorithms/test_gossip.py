@@ -30,7 +30,7 @@ def test_formulas_and_counted_bytes(workers: int) -> None:
     run_ranks(workers, "formulas", "+", "equalities", "+", "traffic", module=MODULE, **MONITORED)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_many_workers_on_few_cores(multirun: Callable[..., tuple[int, str, str]], tmp_path: Path, digits: Path) -> None:
     """16 and 32 ranks, whatever the machine has; the published spectral gap of a torus of 4 x 4."""

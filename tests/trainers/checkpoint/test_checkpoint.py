@@ -53,7 +53,7 @@ def steps_of(run: Run) -> int:
     return int(row["step"]) if row else 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_a_run_goes_on_after_a_signal_and_after_a_kill(tmp_path: Path, digits: Path) -> None:
     """SIGUSR1 to mpirun, which passes it on; then a rank is killed between two checkpoints."""

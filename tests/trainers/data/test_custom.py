@@ -619,7 +619,7 @@ def test_samples_of_a_file_are_found_by_loaders(own: Own, tmp_path: Path) -> Non
     sys.modules.pop(file)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_runs_with_loaders_and_stops_are_the_same_to_the_bit(own: Own, tmp_path: Path) -> None:
     run_ranks(
         2,

@@ -43,7 +43,7 @@ def test_laws_bytes_and_whole_runs_with_a_server(ranks: int, functions: str) -> 
     run_ranks(ranks, *functions.split(), module=MODULE, **MONITORED)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_a_run_dies_with_its_server_and_goes_on(tmp_path: Path, digits: Path) -> None:
     """The launcher starts a rank more than there are workers; this is killed between two checkpoints."""

@@ -255,7 +255,6 @@ def test_a_cancelled_run_leaves_its_ranks_to_the_next(executor: PackedExecutor, 
     assert f"saved at step {steps(other)}" in str(other.reason)
 
 
-@pytest.mark.slow
 def test_a_saved_run_goes_on_in_another_world(executor: PackedExecutor, make: Make) -> None:
     """Decentralised, with messages on their way when it is saved: the numbers are those of a run that was not."""
     point = {
@@ -297,7 +296,6 @@ def test_runs_side_by_side_have_cores_of_their_own(executor: PackedExecutor, mak
     assert [os.sched_getaffinity(pid) for pid in ranks_of(large)] == [{first}, {second}, {first, second}]
 
 
-@pytest.mark.slow
 def test_a_killed_launcher_leaves_no_process_and_resume_continues(
     start: Callable[..., Program], tmp_path: Path, digits: Path
 ) -> None:
@@ -309,7 +307,7 @@ def test_a_killed_launcher_leaves_no_process_and_resume_continues(
         "experiment=quick",
         "seed=1,2,3",
         "workers=2",
-        "epochs=60",
+        "epochs=30",
     )
     program = start(*grid, "checkpoint.every_steps=50", without=PLAYED)
 
