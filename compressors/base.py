@@ -85,6 +85,8 @@ class Compressor(Checked, Stateless, ABC):
     """Works on the shape of a layer; a contiguous piece of a flat buffer has no such shape."""
     scale_free: ClassVar[bool] = False
     """Of x only directions are kept (signs): Q(x) is not of the size of x."""
+    knows_rest: ClassVar[bool] = False
+    """With `scale_free`: the sender itself knows what has not been sent (`remove_sent`)."""
     shared_draws: ClassVar[bool] = False
     """All workers draw the same random numbers: a key's worker does not matter."""
     sparse: ClassVar[bool] = False
@@ -153,6 +155,10 @@ class Compressor(Checked, Stateless, ABC):
             CorruptPayload: the payload's length or content cannot belong to that shape. `out` may
                 then hold a part of the sum, but nothing outside of it has been written.
         """
+
+    def remove_sent(self, payload: torch.Tensor, out: torch.Tensor, key: Key) -> None:
+        """Take from `out`, which `payload` encodes, what has been sent, in place: Q(x), if the method says no other."""
+        self.decompress_add(payload, out, key, -1.0)
 
     def decompress_to(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         """Compute out = weight * Q(x), overwriting `out` in place; else as `decompress_add`."""

@@ -51,6 +51,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "signum": [{"beta": 0.5}],
     "intsgd": [{"bits": 32}],
     "quantile_sketch": [{"bins": 2}, {"bins": 19}],
+    "statistical": [{"bits": 2}, {"bits": 4, "sigmas": 2.5}],
     "qsgd": [
         {"levels": 1, "norm": "l2"},
         {"levels": 3, "bucket_size": 100},
@@ -103,6 +104,19 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"ratio": 0.2, "values": "terngrad", "values_options": {"clip": 0.0, "bucket_size": 5}},
         {"ratio": 0.05, "indices": "bitmap", "count": "at_least_one_floor"},
         {"ratio": 0.02, "count": "drop_ratio"},
+    ],
+    "chunk_topk": [
+        {"k": 3, "block": 8, "indices": "packed"},
+        {"k": 2, "block": 16, "values": "fp16", "indices": "delta"},
+        {"k": 5, "block": 4, "values": "statistical", "values_options": {"bits": 2}, "indices": "packed"},
+        {"k": 7, "block": 5, "values": "onebit", "values_options": {"bucket_size": None}, "cut": "flat"},
+        {"k": 1, "block": 32, "indices": "bitmap"},
+    ],
+    "demo": [
+        {"k": 3, "block": 8, "indices": "packed"},
+        {"k": 5, "block": 4, "values": "statistical", "values_options": {"bits": 4}},
+        {"k": 4, "block": 16, "signs": True},
+        {"k": 2, "block": 8, "signs": True, "indices": "packed"},
     ],
     "gtopk": [
         {"ratio": 0.1, "indices": "int32"},

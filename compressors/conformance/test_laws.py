@@ -225,7 +225,7 @@ def test_what_is_sent_grows_with_the_tensor(compressor: Compressor) -> None:
 
 def get_selection_law(compressor: Compressor, shape: tuple[int, ...]) -> Law:
     """Return the law; that of a sparsifier is of its selection, without its coding of values."""
-    return compressor.selection_law(math.prod(shape)) if isinstance(compressor, Sparsifier) else compressor.law(shape)
+    return compressor.selection_law_of(shape) if isinstance(compressor, Sparsifier) else compressor.law(shape)
 
 
 # Independence

@@ -1,4 +1,4 @@
-"""Quantile buckets of a histogram, in numpy: the part of the sketch that does not depend on the tensor's size.
+"""Cut a histogram into buckets, in numpy: the part of the sketches that does not depend on the tensor's size.
 
 A cell is what the upper 16 bits of a float32 name: sign, exponent and 7 bits of the mantissa. Within a cell
 values are evenly spaced, so that the number of elements and the sum of their lower 16 bits, both integers,
@@ -7,17 +7,23 @@ give the exact sum of the cell, in whatever order they were counted.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
+
+Buckets = tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]
+"""The bucket of every cell, (CELLS,), and the mean of every bucket."""
+Cut = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64], int], Buckets]
+"""A function that cuts cells into buckets: see `buckets`."""
 
 CELLS = 1 << 16
 _INFINITE = 0x7F80
 _SIGN = 1 << 15
 
 
-def buckets(
-    counts: npt.NDArray[np.int64], lows: npt.NDArray[np.int64], number: int
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+def buckets(counts: npt.NDArray[np.int64], lows: npt.NDArray[np.int64], number: int) -> Buckets:
     """Return the bucket of every cell, (CELLS,), and the mean of every bucket, (number,).
 
     All means are NaN if a cell of NaN or Inf is not empty. `counts` and `lows` (CELLS,) are the number of elements and
@@ -32,10 +38,52 @@ def buckets(
     below = _share(int(counts[negative].sum()), int(counts[positive].sum()), number)
     table[negative] = _cut(counts[negative], below)
     table[positive] = below + _cut(counts[positive], number - below)
-    cells = np.concatenate([negative, positive])
+    return table, _average(table, np.concatenate([negative, positive]), counts, lows, number)
+
+
+def bins_of_deviations(sigmas: float, bins: int) -> Cut:
+    """Return a function that cuts cells into at most `bins` even bins over `sigmas` standard deviations.
+
+    The mean of the elements is the centre of bin bins / 2, and the outermost bins have no end. The mean of a cell says
+    in which bin its elements are. Bins without elements are left out, and the others are numbered from 0 on.
+    """
+    return functools.partial(_cut_evenly, sigmas, bins)
+
+
+def _cut_evenly(
+    sigmas: float, bins: int, counts: npt.NDArray[np.int64], lows: npt.NDArray[np.int64], number: int
+) -> Buckets:
+    table = np.zeros(CELLS, np.uint8)
+    used = np.flatnonzero(counts)
+    if ((used & (_SIGN - 1)) >= _INFINITE).any():
+        return table, np.full(number, np.nan, np.float32)
+    cells = np.concatenate([used[used >= _SIGN][::-1], used[used < _SIGN]])
+    values = _sums(cells, counts[cells], lows[cells]) / counts[cells]
+    # Sums of arrays are numpy's own, of which not every version adds in the same order: cumsum adds one by one.
+    count = int(counts[cells].sum())
+    centre = np.cumsum(values * counts[cells])[-1] / count
+    variance = np.cumsum(np.square(values - centre) * counts[cells])[-1] / max(1, count - 1)
+    width = np.sqrt(variance) * (sigmas / bins)
+    if width > 0:
+        places = np.clip(np.rint((values - centre) / width) + bins // 2, 0, bins - 1).astype(np.int64)
+        occupied = np.zeros(bins, np.int64)
+        occupied[places] = 1
+        table[cells] = (np.cumsum(occupied) - 1)[places]
+    return table, _average(table, cells, counts, lows, number)
+
+
+def _average(
+    table: npt.NDArray[np.uint8],
+    cells: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    lows: npt.NDArray[np.int64],
+    number: int,
+) -> npt.NDArray[np.float32]:
+    """Return the mean of the elements of each of `number` buckets, (number,); zero for one without elements."""
     total = np.bincount(table[cells], _sums(cells, counts[cells], lows[cells]), number)
     elements = np.bincount(table[cells], counts[cells], number)
-    return table, (total / np.maximum(elements, 1.0)).astype(np.float32)
+    means: npt.NDArray[np.float32] = (total / np.maximum(elements, 1.0)).astype(np.float32)
+    return means
 
 
 def _share(negative: int, positive: int, number: int) -> int:

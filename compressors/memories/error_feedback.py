@@ -47,7 +47,7 @@ class Residual(UnitMemory):
         if _nothing_is_left(x, compressor.is_exact(x.shape, key)):
             self.unit_tensors.pop(key.unit, None)
         else:
-            compressor.decompress_add(payload, self.unit_tensors[key.unit]["residual"], key, -1.0)
+            compressor.remove_sent(payload, self.unit_tensors[key.unit]["residual"], key)
 
 
 def _nothing_is_left(x: torch.Tensor, lossless: bool) -> bool:
@@ -66,11 +66,16 @@ class ScaledResidual(UnitMemory):
 
     In a step with the learning rate 0 nothing moves the model: the gradient goes as it is, and the residual
     waits for the next step. With a constant rate it is `residual`, at the same cost.
+
+    `decay` multiplies e in every other step: p = decay * (lr of the last step / lr) * e + g. lr * p is then DeMo's
+    momentum, delta <- beta delta + lr g, for the decay beta.
     """
 
     name: ClassVar[str] = "scaled_residual"
     withheld: ClassVar[str] = "residual"
     remembers: ClassVar[tuple[str, ...]] = ("residual", "lr")
+
+    decay: float = number(1.0, low=0, high=1)
 
     @functools.cached_property
     def _step(self) -> SimpleNamespace:
@@ -87,9 +92,10 @@ class ScaledResidual(UnitMemory):
             return gradient
         (residual,) = self.tensors(unit, gradient, "residual")
         last_lr = self.unit_tensors[unit].setdefault("lr", torch.tensor(lr, dtype=torch.float64))
-        if float(last_lr) != lr:
-            residual.mul_(float(last_lr) / lr)
-            last_lr.fill_(lr)
+        factor = self.decay * (float(last_lr) / lr)
+        if factor != 1.0:
+            residual.mul_(factor)
+        last_lr.fill_(lr)
         return residual.add_(gradient)
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
@@ -98,7 +104,7 @@ class ScaledResidual(UnitMemory):
         if _nothing_is_left(x, compressor.is_exact(x.shape, key)):
             self.unit_tensors.pop(key.unit, None)
         else:
-            compressor.decompress_add(payload, self.unit_tensors[key.unit]["residual"], key, -1.0)
+            compressor.remove_sent(payload, self.unit_tensors[key.unit]["residual"], key)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Encode the positions of a tensor's kept elements in as few bytes as possible: the index part of sparse payloads.
 
-The positions of `count` kept elements among n are ascending integers. Four codings:
+The positions of `count` kept elements among n are ascending integers. Five codings:
 
     int32    count little-endian unsigned 32-bit numbers; not where n > 2^32
     delta    Golomb-Rice codes with parameter r of the gaps (the first position; then the positions that lie
@@ -8,6 +8,9 @@ The positions of `count` kept elements among n are ascending integers. Four codi
              Bits fill bytes from the least significant on; the last byte is filled up with zeros
     bitmap   n bits, position i is bit i mod 8 of byte i div 8; the last byte is filled up with zeros
     dense    nothing: n values follow, with zeros for what was not kept
+    packed   only where equally many elements are kept of every block of a known size: their numbers in the block,
+             ceil(log2(size)) bits each, as a stream of bits for all blocks of one size; nothing for blocks of which
+             everything is kept
 
 The bits of Golomb-Rice codes as a function of r are convex (from r to r + 1 they change by count minus the
 sum of ceil((gap >> r) / 2), which only grows), so the best parameter is found exactly by walking downhill:
@@ -23,9 +26,10 @@ Nothing here loads torch; tensors are worked on by the kernels `sparse`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from types import ModuleType
 
-from compressors.base import CorruptPayload
+from compressors.base import CorruptPayload, compute_packed_size
 from compressors.lazy import torch
 
 HEADER = 8
@@ -33,9 +37,35 @@ OPTIONS = ("auto", "int32", "delta", "bitmap")
 """What configs can ask for. `auto` takes the smallest; the others are kept to, except that nothing is
 written where all elements are kept, and that `int32` becomes `delta` where n > 2^32."""
 
-_INT32, _DELTA, _BITMAP, _DENSE = range(4)
+_INT32, _DELTA, _BITMAP, _DENSE, _PACKED = range(5)
 _LARGEST_PARAMETER = 31
 _COUNT_BITS = 48
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """Blocks of equal size that follow each other, of each of which equally many elements are kept."""
+
+    number: int
+    elements: int
+    """Elements of a block."""
+    kept: int
+    """Kept elements of a block."""
+
+    @property
+    def width(self) -> int:
+        """The number of bits of a kept element's number in its block; 0 if everything is kept."""
+        return (self.elements - 1).bit_length() if self.kept < self.elements else 0
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the packed positions."""
+        return compute_packed_size(self.number * self.kept, self.width)
+
+
+def compute_packed(blocks: Sequence[Blocks]) -> int:
+    """Return the number of bytes of the positions of all kept elements, packed."""
+    return sum(some.size for some in blocks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +90,11 @@ class Plan:
         return number.to_bytes(HEADER, "little")
 
 
-def bound(option: str, n: int, most: int) -> int:
-    """Return the maximum number of bytes for the positions of at most `most` of n elements with the coding `option`."""
+def bound(option: str, n: int, most: int, blocks: Sequence[Blocks] = ()) -> int:
+    """Return the maximum number of bytes for the positions of at most `most` of n elements with the coding `option`.
+
+    With `blocks`, the positions may be packed.
+    """
     if most == 0 and option in ("auto", "int32"):
         return 0
     # The gaps of delta codes add up to at most n - most.
@@ -69,23 +102,34 @@ def bound(option: str, n: int, most: int) -> int:
     sizes = {"bitmap": -(-n // 8), "delta": -(-delta_bits // 8)}
     # Every size only grows with the count, so that of `most` bounds them all.
     sizes["int32"] = 4 * most if n <= 2**32 else sizes["delta"]
+    if blocks:
+        sizes["packed"] = compute_packed(blocks)
     return min(sizes.values()) if option == "auto" else sizes[option]
 
 
-def size(option: str, n: int, count: int) -> int | None:
+def size(option: str, n: int, count: int, blocks: Sequence[Blocks] = ()) -> int | None:
     """Return the number of bytes for the positions of `count` of n elements; None if it depends on the positions."""
     if count == n:
         return 0
     if option == "bitmap":
         return -(-n // 8)
+    if option == "packed":
+        return compute_packed(blocks)
     return 4 * count if option == "int32" and n <= 2**32 else None
 
 
-def plan(kernels: ModuleType, indices: torch.Tensor, n: int, option: str, value_bytes: int | None) -> Plan:
+def plan(
+    kernels: ModuleType,
+    indices: torch.Tensor,
+    n: int,
+    option: str,
+    value_bytes: int | None,
+    blocks: Sequence[Blocks] = (),
+) -> Plan:
     """Choose the coding of `indices` (ascending int64).
 
     `value_bytes` is the size of a value if any number of values can follow, also all n of them; None
-    if only the kept ones can.
+    if only the kept ones can. With `blocks`, which `indices` are of, they can be packed.
     """
     count = len(indices)
     if count == n:
@@ -98,13 +142,17 @@ def plan(kernels: ModuleType, indices: torch.Tensor, n: int, option: str, value_
         sizes.append((-(-bits // 8), _DELTA, parameter))
     if option in ("auto", "bitmap"):
         sizes.append((-(-n // 8), _BITMAP, 0))
+    if option in ("auto", "packed") and blocks:
+        sizes.append((compute_packed(blocks), _PACKED, 0))
     if option == "auto" and value_bytes is not None:
         sizes.append(((n - count) * value_bytes, _DENSE, 0))
     best, coding, parameter = min(sizes)
     return Plan(coding, parameter, count, 0 if coding == _DENSE else best)
 
 
-def write(kernels: ModuleType, indices: torch.Tensor, chosen: Plan, payload: torch.Tensor) -> None:
+def write(
+    kernels: ModuleType, indices: torch.Tensor, chosen: Plan, payload: torch.Tensor, blocks: Sequence[Blocks] = ()
+) -> None:
     """Write the positions into `payload`, which has exactly the right length."""
     if chosen.coding == _INT32:
         kernels.write_int32(indices, payload)
@@ -112,9 +160,33 @@ def write(kernels: ModuleType, indices: torch.Tensor, chosen: Plan, payload: tor
         kernels.write_delta(indices, chosen.parameter, payload)
     elif chosen.coding == _BITMAP:
         kernels.write_bitmap(indices, payload)
+    elif chosen.coding == _PACKED:
+        first = byte = element = 0
+        for some in blocks:
+            kept = indices[first : first + some.number * some.kept]
+            if some.width:
+                kernels.write_packed(kept - element, some.elements, some.width, payload[byte : byte + some.size])
+            first, byte, element = first + len(kept), byte + some.size, element + some.number * some.elements
 
 
-def read(kernels: ModuleType, payload: torch.Tensor, n: int) -> tuple[Plan, torch.Tensor | None, int]:
+def _read_packed(kernels: ModuleType, payload: torch.Tensor, blocks: Sequence[Blocks]) -> torch.Tensor | None:
+    found, byte, element = [], 0, 0
+    for some in blocks:
+        if some.width:
+            part = payload[byte : byte + some.size]
+            kept = kernels.read_packed(part, some.number, some.elements, some.kept, some.width)
+        else:
+            kept = torch.arange(some.number * some.elements, device=payload.device)
+        if kept is None:
+            return None
+        found.append(kept + element)
+        byte, element = byte + some.size, element + some.number * some.elements
+    return torch.cat(found)
+
+
+def read(
+    kernels: ModuleType, payload: torch.Tensor, n: int, blocks: Sequence[Blocks] = ()
+) -> tuple[Plan, torch.Tensor | None, int]:
     """Read the beginning of `payload`; return the plan, the positions (int64; None for a dense payload), and `extra`.
 
     Raises:
@@ -126,13 +198,17 @@ def read(kernels: ModuleType, payload: torch.Tensor, n: int) -> tuple[Plan, torc
     coding, parameter, extra = number & 7, number >> 3 & 31, number >> (8 + _COUNT_BITS)
     count = number >> 8 & ((1 << _COUNT_BITS) - 1)
     rest = payload[HEADER:]
-    if coding > _DENSE or (parameter and coding != _DELTA) or count > n:
+    if coding > (_PACKED if blocks else _DENSE) or (parameter and coding != _DELTA) or count > n:
         raise CorruptPayload(f"coding {coding}, parameter {parameter}, {count} kept of {n}: no header of a payload")
     if coding == _DENSE:
         return Plan(coding, 0, count, 0), None, extra
     if coding == _BITMAP:
         length = -(-n // 8)
         indices = kernels.read_bitmap(rest[:length], n, count) if len(rest) >= length else None
+    elif coding == _PACKED:
+        length = compute_packed(blocks)
+        matches = count == sum(some.number * some.kept for some in blocks) and len(rest) >= length
+        indices = _read_packed(kernels, rest[:length], blocks) if matches else None
     elif coding == _INT32:
         length = 4 * count
         indices = kernels.read_int32(rest[:length], n) if len(rest) >= length else None

@@ -115,6 +115,10 @@ class Sparsifier(Compressor):
     def selection_law(self, n: int) -> Law:
         """Return the law for tensors of n elements whose kept values are sent exactly."""
 
+    def selection_law_of(self, shape: Sequence[int]) -> Law:
+        """Return the same for tensors of `shape`."""
+        return self.selection_law(count_elements(shape))
+
     @property
     def chained(self) -> Elementwise | None:
         """The compressor that encodes the kept values; None if `values` names no compressor."""
@@ -122,14 +126,24 @@ class Sparsifier(Compressor):
         chained: Elementwise | None = from_mapping(method, self.values_options) if method else None
         return chained
 
+    @property
+    def smallest(self) -> float:  # type: ignore[override]
+        """The size of elements below which the coding of values errs more than its law says."""
+        return 0.0 if self.chained is None else self.chained.smallest
+
     def law(self, shape: Sequence[int]) -> Law:
         n = count_elements(shape)
-        law = self.selection_law(n)
+        return self.law_of_values(self.selection_law_of(shape), n, self.bound_kept(n), self.count_kept(n))
+
+    def law_of_values(self, law: Law, n: int, most: int, count: int | None) -> Law:
+        """Return the law for n elements where `law` holds if kept values are sent exactly.
+
+        At most `most` elements are kept, and always `count` if it is not None.
+        """
         if self.values == "fp32" or n == 0:
             return law
         if self.values == "mean":  # a step can find nothing of its sign
             return Law()
-        most = self.bound_kept(n)
         if self.values == "fp16":
             # Rounding costs 2^-11 of a value, or 2^-39 of the largest where it is below half float's normal
             # numbers: at most 2^-21 of the energy of the kept.
@@ -140,7 +154,7 @@ class Sparsifier(Compressor):
         # of x is at most ||x||^2 - d ||y||^2. Unbiased codings have d = 1 - omega, which must be above zero.
         delta = max(inner.delta or 0.0, 0.0 if inner.omega is None else 1.0 - inner.omega)
         unbiased = law.unbiased and inner.unbiased
-        if most == n == self.count_kept(n):
+        if most == n == count:
             return inner
         if unbiased and law.omega is not None and inner.omega is not None:
             # E ||C(y) - y||^2 <= omega_C E ||y||^2 = omega_C (1 + omega) ||x||^2, and the errors are uncorrelated.
@@ -149,10 +163,13 @@ class Sparsifier(Compressor):
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         n = count_elements(shape)
-        most = self.bound_kept(n)
+        return self.bound_payload(n, self.bound_kept(n), self.count_kept(n))
+
+    def bound_payload(self, n: int, most: int, least: int | None, blocks: Sequence[positions.Blocks] = ()) -> int:
+        """Return the maximum number of bytes of a payload for n elements; see `law_of_values` and `positions.bound`."""
         width = _PLAIN.get(self.values)
-        least = self.count_kept(n) if self.values != "mean" else None
-        index = 0 if least == n else positions.bound(self.indices, n, most)
+        least = least if self.values != "mean" else None
+        index = 0 if least == n else positions.bound(self.indices, n, most, blocks)
         if width is None:
             return positions.HEADER + index + (4 if self.chained is None else self.chained.payload_bound((most,)))
         size = positions.HEADER + index + width * most
@@ -160,10 +177,13 @@ class Sparsifier(Compressor):
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
         n = count_elements(shape)
-        count = self.count_kept(n) if n else 0
         if self.values == "mean":  # the elements of one sign can be any number
             return None if n else positions.HEADER + 4
-        index = None if count is None else positions.size(self.indices, n, count)
+        return self.size_payload(n, self.count_kept(n) if n else 0)
+
+    def size_payload(self, n: int, count: int | None, blocks: Sequence[positions.Blocks] = ()) -> int | None:
+        """Return the number of bytes of a payload for n elements, of which `count` are kept; None if it varies."""
+        index = None if count is None else positions.size(self.indices, n, count, blocks)
         if count is None or index is None:
             return None
         values = _PLAIN[self.values] * count if self.chained is None else self.chained.payload_size((count,))
@@ -185,15 +205,16 @@ class Sparsifier(Compressor):
         out: torch.Tensor | None = None,
         *,
         with_positions: bool = False,
+        blocks: Sequence[positions.Blocks] = (),
     ) -> torch.Tensor:
         """Return the payload of a tensor of n elements with `values` at the positions `kept` and zeros elsewhere.
 
         With `with_positions`, only codings are used from which `kept` can be told, even if sending all n values is
-        shorter.
+        shorter. With `blocks`, positions may be packed.
         """
         kernels = backend.load("sparse", values.device)
         width = _PLAIN.get(self.values)
-        plan = positions.plan(kernels, kept, n, self.indices, None if with_positions else width)
+        plan = positions.plan(kernels, kept, n, self.indices, None if with_positions else width, blocks)
         inner = self.chained
         values = torch.where(values.isnan(), torch.nan, values)
         if plan.is_dense and plan.count < n:
@@ -209,7 +230,7 @@ class Sparsifier(Compressor):
             extra = half_floats.write(values, payload[start:])
         else:
             buffers.write_floats(values, payload[start:])
-        _begin(kernels, kept, plan, extra, payload)
+        begin(kernels, kept, plan, extra, payload, blocks)
         return buffers.deliver(payload, out)
 
     def _compress_mean(self, x: torch.Tensor, key: Key, out: torch.Tensor | None) -> torch.Tensor:
@@ -226,7 +247,7 @@ class Sparsifier(Compressor):
         plan = positions.plan(kernels, kept, len(x), self.indices, None)
         payload = buffers.prepare(out, positions.HEADER + plan.size + 4, x.device)
         buffers.write_floats(torch.tensor([mean], dtype=torch.float32, device=x.device), payload[-4:])
-        _begin(kernels, kept, plan, 0, payload)
+        begin(kernels, kept, plan, 0, payload)
         return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
@@ -249,14 +270,16 @@ class Sparsifier(Compressor):
         """
         return self.unpack(buffers.receive(payload, payload.device), count, key)[0]
 
-    def unpack(self, payload: torch.Tensor, n: int, key: Key) -> tuple[torch.Tensor | None, torch.Tensor]:
+    def unpack(
+        self, payload: torch.Tensor, n: int, key: Key, blocks: Sequence[positions.Blocks] = ()
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
         """Decode a payload; return the positions (None: all elements) and the values; a mean is a tensor without
         dimensions.
 
         Raises:
             CorruptPayload: `compress` cannot have written it for a tensor of n elements.
         """
-        plan, kept, extra = positions.read(backend.load("sparse", payload.device), payload, n)
+        plan, kept, extra = positions.read(backend.load("sparse", payload.device), payload, n, blocks)
         rest = payload[positions.HEADER + plan.size :]
         count = n if plan.is_dense else plan.count
         inner, width = self.chained, _PLAIN.get(self.values)
@@ -310,8 +333,15 @@ def _no_positions(x: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.int64, device=x.device)
 
 
-def _begin(kernels: Any, kept: torch.Tensor, plan: positions.Plan, extra: int, payload: torch.Tensor) -> None:
+def begin(
+    kernels: Any,
+    kept: torch.Tensor,
+    plan: positions.Plan,
+    extra: int,
+    payload: torch.Tensor,
+    blocks: Sequence[positions.Blocks] = (),
+) -> None:
     """Write the header and the positions of a payload."""
     header = torch.frombuffer(bytearray(plan.header(extra)), dtype=torch.uint8)
     payload[: positions.HEADER] = header.to(payload.device)
-    positions.write(kernels, kept, plan, payload[positions.HEADER : positions.HEADER + plan.size])
+    positions.write(kernels, kept, plan, payload[positions.HEADER : positions.HEADER + plan.size], blocks)

@@ -132,7 +132,31 @@ RULES = (
 )
 
 MEMORY_RULES = (
-    Rule(_SCALE_FREE, _A_MEMORY, _NO_REST, "memory=none"),
+    Rule(
+        _compressor(
+            "of directions only, of which the sender does not know the rest",
+            lambda compressor: compressor.scale_free and not compressor.knows_rest,
+        ),
+        _A_MEMORY,
+        _NO_REST,
+        "memory=none",
+    ),
+    Rule(
+        has("compressor", "demo"),
+        has("memory", "dgc"),
+        "the memory of DeMo is its momentum, and this one would add the error to a second momentum",
+        "memory=scaled_residual memory.decay=0.999",
+    ),
+    Rule(
+        Condition(
+            "compressor.signs=true",
+            lambda one: bool(read(one, "compressor.signs", False)),
+            "{compressor=}, {compressor.signs=}",
+        ),
+        has("memory", "ef21"),
+        "receivers know the signs only, and cannot form the sender's estimate",
+        "memory=scaled_residual",
+    ),
     Rule(
         Condition(
             "a compressor that says something about every element",

@@ -12,7 +12,7 @@ from compressors.kernels.buffers import write_floats
 from compressors.kernels.cpu.primitives.arrays import Float32s, Int64s, Uint8s, Uint16s, Uint32s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
-from compressors.kernels.quantiles import CELLS, buckets
+from compressors.kernels.quantiles import CELLS, Cut, buckets
 
 _LOW = np.uint32(0xFFFF)
 _HIGH = np.uint32(16)
@@ -97,13 +97,13 @@ def _decode_add(payload: Uint8s, number: int, width: int, weight: float, out: Fl
     return True
 
 
-def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
+def encode(x: torch.Tensor, number: int, payload: torch.Tensor, cut: Cut = buckets) -> None:
     if not number:
         return
     bits = x.numpy().view(np.uint32)
     both, counts, lows = np.zeros(CELLS, np.uint64), np.zeros(CELLS, np.int64), np.zeros(CELLS, np.int64)
     _histogram(bits, both, counts, lows)
-    table, means = buckets(counts, lows, number)
+    table, means = cut(counts, lows, number)
     write_floats(torch.from_numpy(means), payload[: 4 * number])
     _write_codes(bits, table, (number - 1).bit_length(), payload[4 * number :].numpy())
 

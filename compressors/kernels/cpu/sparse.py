@@ -185,6 +185,48 @@ def _add_at(indices: Array, values: Float32s, weight: np.float32, out: Float32s)
         out[indices[at]] += values[at] * weight
 
 
+@kernel("void(int64[::1], int64, int64, uint8[::1])")
+def _write_packed(indices: Int64s, elements: int, width: int, payload: Uint8s) -> None:
+    word = np.uint64(0)
+    filled = 0
+    position = 0
+    for at in range(indices.size):
+        word |= (np.uint64(indices[at]) % np.uint64(elements)) << np.uint64(filled)
+        filled += width
+        while filled >= 8:
+            payload[position] = np.uint8(word)
+            position += 1
+            word >>= np.uint64(8)
+            filled -= 8
+    if filled:
+        payload[position] = np.uint8(word)
+
+
+@kernel("boolean(uint8[::1], int64, int64, int64, int64[::1])")
+def _read_packed(payload: Uint8s, elements: int, kept: int, width: int, indices: Int64s) -> bool:
+    word = np.uint64(0)
+    filled = 0
+    position = 0
+    low = (_ONE << np.uint64(width)) - _ONE
+    first = 0
+    for start in range(0, indices.size, kept):
+        before = -1
+        for at in range(start, start + kept):
+            while filled < width:
+                word |= np.uint64(payload[position]) << np.uint64(filled)
+                position += 1
+                filled += 8
+            code = np.int64(word & low)
+            word >>= np.uint64(width)
+            filled -= width
+            if code <= before or code >= elements:
+                return False
+            before = code
+            indices[at] = first + code
+        first += elements
+    return word == 0
+
+
 def rice(indices: torch.Tensor) -> tuple[int, int]:
     parameter, bits = _rice(indices.numpy())
     return int(parameter), int(bits)
@@ -220,3 +262,12 @@ def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tup
 
 def add_at(indices: torch.Tensor, values: torch.Tensor, weight: float, out: torch.Tensor) -> None:
     _add_at(indices.numpy(), values.numpy(), weight, out.numpy())
+
+
+def write_packed(indices: torch.Tensor, elements: int, width: int, payload: torch.Tensor) -> None:
+    _write_packed(indices.numpy(), elements, width, payload.numpy())
+
+
+def read_packed(payload: torch.Tensor, number: int, elements: int, kept: int, width: int) -> torch.Tensor | None:
+    indices = torch.empty(number * kept, dtype=torch.int64)
+    return indices if _read_packed(payload.numpy(), elements, kept, width, indices.numpy()) else None

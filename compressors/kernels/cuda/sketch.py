@@ -14,7 +14,7 @@ from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.cuda.primitives.launch import is_raised, launch, power_of_two
 from compressors.kernels.cuda.primitives.packing import pack_at, unpack_at
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to
-from compressors.kernels.quantiles import CELLS, buckets
+from compressors.kernels.quantiles import CELLS, Cut, buckets
 
 _BLOCK = 1024
 _GROUPS = 128
@@ -62,11 +62,11 @@ def _write_codes(
     pack_at(payload, code, header + group * WIDTH, tl.zeros((GROUPS,), tl.int64) + size, WIDTH, BYTES)
 
 
-def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
+def encode(x: torch.Tensor, number: int, payload: torch.Tensor, cut: Cut = buckets) -> None:
     if not number:
         return
     counts, lows = _count_cells(x)
-    table, means = buckets(counts.cpu().numpy(), lows.cpu().numpy(), number)
+    table, means = cut(counts.cpu().numpy(), lows.cpu().numpy(), number)
     write_floats(torch.from_numpy(means).to(x.device), payload[: 4 * number])
     width = (number - 1).bit_length()
     launch(

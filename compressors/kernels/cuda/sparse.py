@@ -13,17 +13,19 @@ import triton.language as tl
 
 from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag
 from compressors.kernels.cuda.primitives.packing import load_words, store_words
-from compressors.kernels.reference.sparse import read_bitmap, read_delta
+from compressors.kernels.reference.sparse import read_bitmap, read_delta, read_packed, write_packed
 
 __all__ = [
     "add_at",
     "read_bitmap",
     "read_delta",
     "read_int32",
+    "read_packed",
     "rice",
     "write_bitmap",
     "write_delta",
     "write_int32",
+    "write_packed",
 ]
 
 _PARAMETERS = 32

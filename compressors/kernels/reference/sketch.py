@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.quantiles import CELLS, buckets
+from compressors.kernels.quantiles import CELLS, Cut, buckets
 from compressors.kernels.reference.primitives.packing import pack, unpack
 from compressors.kernels.reference.scales import INFINITY, MAGNITUDE, NAN
 
 
-def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
-    """Write the payload of `x`, (n,) float32, with `number` buckets, into `payload` of exactly the right length."""
+def encode(x: torch.Tensor, number: int, payload: torch.Tensor, cut: Cut = buckets) -> None:
+    """Write the payload of `x`, (n,) float32, with `number` buckets from `cut`, into `payload` of exactly the right
+    length."""
     if not number:
         return
     bits = x.view(torch.int32).long() & 0xFFFFFFFF
@@ -21,7 +22,7 @@ def encode(x: torch.Tensor, number: int, payload: torch.Tensor) -> None:
     counts.index_add_(0, cells, torch.ones_like(cells))
     lows.index_add_(0, cells, bits & 0xFFFF)
     # The small rest is done on the processor, where sums of float64 have one order.
-    table, means = buckets(counts.cpu().numpy(), lows.cpu().numpy(), number)
+    table, means = cut(counts.cpu().numpy(), lows.cpu().numpy(), number)
     write_floats(torch.from_numpy(means).to(x.device), payload[: 4 * number])
     codes = torch.from_numpy(table).to(x.device)[cells]
     payload[4 * number :] = pack(codes, (number - 1).bit_length())

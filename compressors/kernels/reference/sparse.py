@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from compressors.kernels.reference.primitives.packing import pack, unpack
+
 _SHIFTS = (0, 8, 16, 24)
 _PARAMETERS = 32
 
@@ -92,3 +94,18 @@ def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tup
 def add_at(indices: torch.Tensor, values: torch.Tensor, weight: float, out: torch.Tensor) -> None:
     """Compute out[indices] += weight * values, for distinct indices, int32 or int64."""
     out[indices] = out[indices] + values * weight
+
+
+def write_packed(indices: torch.Tensor, elements: int, width: int, payload: torch.Tensor) -> None:
+    """Write the numbers of ascending `indices` in their blocks of `elements` elements, with `width` bits each."""
+    payload.copy_(pack(indices % elements, width))
+
+
+def read_packed(payload: torch.Tensor, number: int, elements: int, kept: int, width: int) -> torch.Tensor | None:
+    """Return `kept` positions of each of `number` blocks, ascending; None if they cannot come from `write_packed`."""
+    codes = unpack(payload, number * kept, width).view(number, kept)
+    padding = number * kept * width % 8
+    bad = (codes >= elements).any() or (codes.diff(dim=1) <= 0).any() or bool(padding and payload[-1] >> padding)
+    if bad:
+        return None
+    return (codes + torch.arange(number, device=payload.device)[:, None] * elements).flatten()

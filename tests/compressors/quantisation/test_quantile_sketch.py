@@ -14,7 +14,7 @@ from compressors import CorruptPayload, build
 from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.kernels import backend
 from compressors.kernels.reference.primitives.packing import unpack
-from compressors.quantisation.quantile_sketch import QuantileSketch
+from compressors.quantisation.quantile_sketch import QuantileSketch, Statistical
 
 
 def parts(q: QuantileSketch, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -169,3 +169,33 @@ def test_what_no_encoder_writes_raises(kernels: str) -> None:
             wrong[:12] = others.view(torch.uint8)
             with pytest.raises(CorruptPayload, match="ascending"):
                 q.decompress(wrong, torch.zeros(40), make_key())
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "most"), [("normal", 2.3e-4, 2.9e-4), ("laplace", 6.5e-3, 9e-3), ("student", 6e-2, 1.2e-1)]
+)
+def test_the_energy_that_the_statistical_codebook_loses(kind: str, least: float, most: float) -> None:
+    count = 1 << 19
+    normal = draw_gaussian((count,))
+    if kind == "laplace":
+        uniform = torch.rand(count, generator=torch.Generator().manual_seed(1)).clamp(min=1e-12)
+        normal = -uniform.log() * normal.sign()
+    elif kind == "student":
+        normal = normal / draw_gaussian((3, count), 1).square().mean(0).sqrt()
+    q = Statistical()
+    found = q.decompress(q.compress(normal, make_key()), normal, make_key())
+    assert least < float((found - normal).double().square().sum() / normal.double().square().sum()) < most
+
+
+@pytest.mark.parametrize("bits", [2, 5, 8])
+def test_the_statistical_codebook_keeps_the_sum(bits: int) -> None:
+    x = draw_gaussian((100_003,)) + 0.3
+    q = Statistical(bits=bits)
+    found = q.decompress(q.compress(x, make_key()), x, make_key())
+    assert float(found.double().sum()) == pytest.approx(float(x.double().sum()), rel=1e-6)
+    # hivemind's rule, for elements: only those within a cell of the edge of a bin may be in another one.
+    places = ((x.double() - x.double().mean()) / (6 * x.double().std() / 2**bits)).round() + 2 ** (bits - 1)
+    places = places.clamp(0, 2**bits - 1).long()
+    count = torch.bincount(places).clamp(min=1)
+    means = torch.zeros(len(count), dtype=torch.float64).index_add_(0, places, x.double()) / count
+    assert float((means[places] - found).norm() / (x - x.mean()).norm()) < {2: 0.05, 5: 0.03, 8: 0.01}[bits]
