@@ -77,6 +77,7 @@ def list_installed(files: frozenset[str]) -> set[str]:
     return code | {f"{CONF}/{name.removeprefix('conf/')}" for name in files if name.startswith("conf/")}
 
 
+@pytest.mark.thorough
 def test_the_wheel_has_the_packages_and_the_configs(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as wheel:
         names = set(wheel.namelist())
@@ -86,6 +87,7 @@ def test_the_wheel_has_the_packages_and_the_configs(built: Built) -> None:
     assert f"{CONF}/config.yaml" in names and "reports/page/report.html" in names  # that the lists are not empty
 
 
+@pytest.mark.thorough
 def test_the_sdist_builds_the_same_wheel(built: Built, tmp_path: Path) -> None:
     with tarfile.open(built.sdist) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
@@ -145,6 +147,7 @@ def installed(built: Built, tmp_path: Path) -> Installed:
     return Installed(site, cwd, run)
 
 
+@pytest.mark.thorough
 def test_an_unpacked_wheel_finds_its_configs(installed: Installed) -> None:
     code, out, err = installed.run("compressor=svd", "workers=3", "--cfg", "job")
     assert (code, err) == (0, "") and yaml.safe_load(out)["compressor"]["name"] == "svd"

@@ -46,7 +46,7 @@ def sweep(folder: Path, *words: str, site: Path | None = None, name: str = "s", 
     """The runs of a sweep in folder/name; `words` go before those of SMALL."""
     given = {word.partition("=")[0] for word in words}
     usual = [word for word in SMALL if word.partition("=")[0] not in given]
-    program = [str(ROOT / "multirun.py"), "-m", f"hydra.sweep.dir={name}"]
+    program = [str(ROOT / "tests/without.py"), "report", "-m", f"hydra.sweep.dir={name}"]
     run(folder, *program, *usual, *words, site=site, expected=expected)
     return list(runs_of(folder / name))
 

@@ -76,7 +76,6 @@ run.finish(accuracy=1.0)
 
 @pytest.mark.thorough
 @pytest.mark.mpi
-@pytest.mark.thorough
 def test_a_plain_ddp_script_is_swept_over_torchs_own_hooks(multirun: Multirun, tmp_path: Path) -> None:
     (tmp_path / "train_ddp.py").write_text(DDP.read_text())
     command = ["-m", "trainer=script", "trainer.command=[python,train_ddp.py]", "ddp.hook=none,fp16,powersgd"]
@@ -103,6 +102,7 @@ def test_a_plain_ddp_script_is_swept_over_torchs_own_hooks(multirun: Multirun, t
     assert (tmp_path / "swept" / "report.html").stat().st_size > 10000
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_any_program_reports_by_files(multirun: Multirun, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(IN_SHELL)
@@ -119,6 +119,7 @@ def test_any_program_reports_by_files(multirun: Multirun, tmp_path: Path) -> Non
     assert provenance is not None and provenance["environment"]["GRADSWEEP_ATTEMPT"] == str(run.attempt(1))
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_a_script_may_use_mpi_itself(multirun: Multirun, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(OVER_MPI)
@@ -129,6 +130,7 @@ def test_a_script_may_use_mpi_itself(multirun: Multirun, tmp_path: Path) -> None
     assert (run.result() or {})["samples_per_second"] == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_a_script_and_what_it_imports_run_from_a_copy(multirun: Multirun, tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("HERE = __file__\n")

@@ -20,6 +20,8 @@ from sweep.settings.sweep import SweepSettings
 from tests.conftest import eventually
 from tests.faults.conftest import StandIn, StandInOf, attempts, by_seed, ranks
 
+pytestmark = pytest.mark.thorough
+
 FIRST = '[ ! -e "$4/attempt-2" ]'  # in a script: whether this is the first attempt
 ROW = 'printf "step,epoch\\n1,1\\n" > "$4/steps.csv"'
 

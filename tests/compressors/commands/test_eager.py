@@ -141,6 +141,7 @@ print(memory.read_memory()["RssFile"] - before)
 STATUS = Path("/proc/self/status")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(
     not STATUS.exists() or "RssFile" not in STATUS.read_text(), reason="the system does not tell what is in memory"
 )

@@ -21,6 +21,7 @@ from tests.compressors.arithmetic import LINEAR_ALGEBRA, Arithmetic
 KERNELS = Path(backend.__file__).parent
 
 
+@pytest.mark.thorough
 @every_compressor
 def test_payloads_come_from_and_go_to_memory_of_another_device(
     compressor: Compressor, monkeypatch: pytest.MonkeyPatch

@@ -53,6 +53,7 @@ def test_only_methods_with_a_kernel_load_numba() -> None:
     assert "compressors.low_rank.linear_algebra.gram_svd" in loaded and "numba" not in loaded
 
 
+@pytest.mark.thorough
 def test_kernels_are_compiled_before_the_first_tensor_and_never_after() -> None:
     """Everything the members call has an explicit signature: a tensor of another kind must not compile."""
     python(
@@ -104,6 +105,7 @@ def cached(directory: Path) -> list[Path]:
     return sorted(directory.rglob("*.nbi"))
 
 
+@pytest.mark.thorough
 def test_compiled_once_and_again_when_any_file_changes(package: Path) -> None:
     """numba alone would not notice a changed helper, and go on using the kernel with the old one in it."""
     assert call(package) == [42, 0, 1]
@@ -133,6 +135,7 @@ def test_without_any_place_for_a_cache_it_still_runs(package: Path) -> None:
     assert not cached(package)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["none", "qsgd"])
 def test_nothing_of_the_size_of_the_tensor_is_allocated(name: str) -> None:
     """Peak memory of encoding into a message and decoding into a mean grows by less than 5 % of the tensor."""

@@ -273,6 +273,7 @@ def test_the_bytes_of_elias_coding_are_the_documented_ones() -> None:
     assert payload.numpy().tobytes() == norms + bytes([3, 1]) + streams[0] + streams[1]
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(options, st.integers(1, 3000), st.integers(0, 2**32), st.sampled_from(["normal", "wide", "sparse", "one"]))
 def test_elias_coding_says_what_fixed_coding_says(values: dict[str, Any], count: int, seed: int, kind: str) -> None:
@@ -353,6 +354,7 @@ def verdict(q: QSGD, payload: torch.Tensor, count: int) -> tuple[bool, torch.Ten
     return accepted, inside.nan_to_num(7.0)
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.sampled_from(ELIAS), st.data())
 def test_kernel_and_reference_refuse_the_same_streams(q: QSGD, data: st.DataObject) -> None:

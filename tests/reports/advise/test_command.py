@@ -61,6 +61,7 @@ def read_sweep(out: str) -> list[str]:
 QUICK = ("--seconds", "0.01", "--methods", "qsgd,topk")
 
 
+@pytest.mark.thorough
 def test_advises_on_a_target(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = "my_package.nets:build model.args.width=12 --batch 4 --shape 16 --workers 16 --network 100mbit --into made"
     advise(*words.split(), *QUICK)
@@ -81,6 +82,7 @@ def test_advises_on_a_target(place: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert "model=custom model.target=my_package.nets:build model.args.width=12" in out
 
 
+@pytest.mark.thorough
 def test_its_sweep_can_be_typed(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = "model=lenet --batch 4 --shape 1,28,28 --workers 4 --network 1gbit --into made"
     advise(*words.split(), *QUICK)
@@ -93,6 +95,7 @@ def test_its_sweep_can_be_typed(place: Path, capfd: pytest.CaptureFixture[str]) 
     assert "none" in methods and all(name in done.stdout for name in methods)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("network", "words"),
     [

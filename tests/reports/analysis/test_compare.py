@@ -277,6 +277,7 @@ def test_plots_of_a_table_of_ones_own_are_refused(baseline: Path, capsys: pytest
     assert capsys.readouterr().err.startswith("reports: --plots: it is about a report; valid is without --rows")
 
 
+@pytest.mark.thorough
 def test_several_sweeps_make_one_report(baseline: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Runs with one signature are one; each sweep keeps a report of its own."""
     fabricate.sweep(Path("b"), [*grid("none", seeds=2), *grid("none", optimizer__lr=0.2)], **SWEPT)

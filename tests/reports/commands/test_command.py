@@ -81,6 +81,7 @@ def contents(directory: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
+@pytest.mark.thorough
 def test_everything_is_written_and_no_run_is_touched(sweep: Path, command: Command) -> None:
     before = contents(sweep / run_directory.RUNS)
     done = command("output/2026-11-20/14-03-22")
@@ -122,6 +123,7 @@ def test_the_summaries_list_every_run(sweep: Path, command: Command) -> None:
     assert not (other / "summary.csv").exists(), "only what was asked for"
 
 
+@pytest.mark.thorough
 def test_a_date_and_a_root_rebuild_all_their_sweeps(sweep: Path, command: Command) -> None:
     root = sweep.parent.parent
     others = [fabricate.sweep(root / name, [fabricate.config()]) for name in ("2026-11-20/b", "2026-11-21/c")]

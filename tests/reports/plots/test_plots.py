@@ -267,6 +267,7 @@ def test_up_to_eight_share_a_panel(tmp_path: Path) -> None:
         assert axes == {"throughput": 1, "accuracy_epoch": 2} if is_shared else {"throughput": 9, "accuracy_epoch": 18}
 
 
+@pytest.mark.thorough
 def test_many_with_many_numbers_of_workers_fit_on_a_page(tmp_path: Path) -> None:
     figure = drawn(many(tmp_path, (2, 3, 4, 5), MANY[:9]), "accuracy_epoch")["accuracy_epoch"].figure
     assert [text.get_text() for text in figure.texts if "workers" in text.get_text()] == ["2 workers", "5 workers"]
@@ -311,6 +312,7 @@ def test_the_interval_over_seeds_lies_on_a_bar(tmp_path: Path) -> None:
     assert figure.legends[0].get_title().get_text() == "mean of 2 seeds, line: 95 % interval"
 
 
+@pytest.mark.thorough
 def test_the_interval_of_a_single_run_is_drawn(tmp_path: Path) -> None:
     for workers, place in (((2,), "x"), ((2, 4), "y")):
         grid = [fabricate.config(name, count) for name in ("none", "qsgd") for count in workers]
@@ -331,6 +333,7 @@ def test_the_interval_of_a_single_run_is_drawn(tmp_path: Path) -> None:
         assert sorted(ends) == [pytest.approx((0.9 * rate, 1.2 * rate)) for rate in sorted(rates)]
 
 
+@pytest.mark.thorough
 def test_what_is_too_wide_for_a_picture_is_in_several_lines(nine: Path, tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "s", [fabricate.config(name, 4) for name in ("none", "qsgd")])
     for run in run_directory.runs_of(sweep):

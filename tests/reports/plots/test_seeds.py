@@ -131,6 +131,7 @@ def test_the_front_is_of_those_that_none_beats() -> None:
     assert find_front(speed, accuracy, False).tolist() == [True, False, False, False, False]
 
 
+@pytest.mark.thorough
 def test_pareto_marks_the_front_and_names_the_points(seeds: Path) -> None:
     made = drawn(seeds, "pareto_throughput", "pareto_bytes")
     for plot in made.values():

@@ -38,6 +38,7 @@ def told(report: Report) -> list[tuple[str, str]]:
     return [(entry.path.name, entry.reason) for entry in report.left_out]
 
 
+@pytest.mark.thorough
 def test_numbers_that_are_none_are_read_as_what_they_are(sweep: Path) -> None:
     (first, second, third) = directories(sweep)
     text = (first / run_directory.RESULT).read_text()
@@ -169,6 +170,7 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
 FORMULA = '=HYPERLINK("http://x","y")'
 
 
+@pytest.mark.thorough
 def test_what_looks_like_a_formula_is_a_text_in_every_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of sweeps, runs, keys and values, reasons and hosts: whatever others may have chosen."""
     monkeypatch.chdir(tmp_path)

@@ -239,6 +239,7 @@ def raising(error: Exception) -> Callable[..., None]:
     return refuse
 
 
+@pytest.mark.thorough
 def test_processes_that_write_at_once_do_not_meet(sweep: Path) -> None:
     expected = frames(sweep)[2]["loss"].sum()
     shutil.rmtree(sweep / cache.DIRECTORY)

@@ -84,6 +84,7 @@ def test_nothing_is_said_of_runs_without_a_yardstick(found: Any, disturbed: Path
     assert runs[["disturbed", "disturbance", "drift", "cores_of_others"]].isna().all(axis=None)
 
 
+@pytest.mark.thorough
 def test_a_raced_run_has_the_interval_and_the_yardstick_of_its_race(disturbed: Path) -> None:
     directory = race(disturbed)
     ratios = files.read_json(directory / run_directory.RATIOS) or {}

@@ -295,6 +295,7 @@ def test_importing_is_light() -> None:
     assert not {"pandas", "numpy", "matplotlib", "jinja2", "rich", "yaml"} & set(loaded.split())
 
 
+@pytest.mark.thorough
 def test_nothing_that_trains_or_configures_is_loaded(tmp_path: Path) -> None:
     sweep = fabricate.sweep(tmp_path / "sweep", [fabricate.config()])
     code = "import sys; from reports.__main__ import main; main(sys.argv[1:]); print(*sys.modules)"

@@ -352,6 +352,7 @@ def version(client: Client) -> str | None:
     return json.loads(client("/state.json").body)["version"]
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_followed(serving: tuple[subprocess.Popen[str], Client, Path]) -> None:
     _, client, sweep = serving
     before = sorted(sweep.rglob("*"))

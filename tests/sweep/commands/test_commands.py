@@ -127,6 +127,7 @@ def test_a_run_is_cancelled_from_another_shell_and_the_others_go_on(
     assert "to cancel 1 runs" in log and f"python -m sweep resume {os.path.relpath(tmp_path)}" in log
 
 
+@pytest.mark.thorough
 def test_what_a_killed_launcher_has_left_is_ended(driven: Driven, tmp_path: Path) -> None:
     runs = driven(*[f"trap '' TERM; {SLEEP}"] * 3, *["exit 1"])  # more than there are cores, on small machines
     eventually(lambda: runs[0].status() == run_directory.RUNNING and len(left(runs[:1])) == 3)
@@ -140,6 +141,7 @@ def test_what_a_killed_launcher_has_left_is_ended(driven: Driven, tmp_path: Path
     assert set(statuses(runs)) <= {run_directory.CANCELLED, run_directory.FAILED} and left(runs) == []
 
 
+@pytest.mark.thorough
 def test_a_launcher_takes_up_again_what_has_failed(
     driven: Driven, tmp_path: Path, capsys: pytest.CaptureFixture[str], resume: Callable[..., int]
 ) -> None:
@@ -525,6 +527,7 @@ def test_a_run_whose_job_was_queued_again_is_cancelled_too(
     assert [str(run.state()["reason"]).split()[0] for run in runs] == ["cancelled", "SLURM"]
 
 
+@pytest.mark.thorough
 def test_watch_follows_to_the_end(driven: Driven, tmp_path: Path) -> None:
     wait = f"until [ -e '{tmp_path}/watched' ]; do sleep 0.05; done; "
     driven(wait + SUCCEED, f"{wait}echo why >&2; exit 1")

@@ -18,6 +18,8 @@ from gradsweep.run_directory import Run, runs_of
 from sweep.system.processes import find_processes
 from tests.conftest import ROOT, eventually
 
+pytestmark = pytest.mark.thorough
+
 Probe = Callable[..., "subprocess.Popen[str]"]
 
 PLAYED = """#!/bin/sh
@@ -81,7 +83,6 @@ def found(run: Run) -> dict[str, Any]:
     return network
 
 
-@pytest.mark.thorough
 @pytest.mark.mpi
 def test_two_ranks_are_probed_for_real(probe: Probe, tmp_path: Path) -> None:
     code, out, err = end(probe("workers=2", "--seconds", "12"))
@@ -102,7 +103,6 @@ def test_two_ranks_are_probed_for_real(probe: Probe, tmp_path: Path) -> None:
     assert record is not None and record["git"] is not None and record["overrides"] == ["workers=2"]
 
 
-@pytest.mark.thorough
 def test_several_values_are_several_probes_one_after_the_other(played: Probe, tmp_path: Path) -> None:
     code, out, err = end(played("workers=2,3", "network=real", "sweep.name=lab", "--seconds", "7", "--quiet"))
     assert (code, err) == (0, "")
@@ -162,7 +162,6 @@ def test_ctrl_c_ends_it(played: Probe, tmp_path: Path) -> None:
     assert running.status() == run_directory.CANCELLED and not find_processes(attempt)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -134,6 +134,7 @@ def test_options_of_the_launcher_may_depend_on_the_point(loader: ConfigLoaderImp
     assert (composer.hydra_compositions == 1) == quickly
 
 
+@pytest.mark.thorough
 def test_many_points_leave_nothing_behind_in_each_other(loader: ConfigLoaderImpl) -> None:
     draw = random.Random(1)
     pool = [

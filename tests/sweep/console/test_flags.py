@@ -35,6 +35,7 @@ def sweep(start: Callable[..., Program], tmp_path: Path) -> Callable[..., Progra
     )
 
 
+@pytest.mark.thorough
 def test_quiet_is_what_failed_and_a_last_line(sweep: Callable[..., Program], tmp_path: Path) -> None:
     code, out, err = sweep("--quiet", "seed=1,2", without=["data"]).end(240)
     assert (code, err) == (1, "")

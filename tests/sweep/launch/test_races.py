@@ -13,13 +13,18 @@ import pytest
 
 import sweep.__main__
 from gradsweep import run_directory
-from tests.conftest import Program, eventually
+from tests.conftest import PLAYED, Program, eventually
 
 pytestmark = pytest.mark.thorough
 
 Multirun = Callable[..., tuple[int, str, str]]
 SMALL = ("-m", "workers=2", "model=mlp", "max_steps=40", "sweep.pack=true")
 GRID = (*SMALL, "compressor=none,qsgd", "hydra.sweep.dir=out")
+
+
+@pytest.fixture
+def start(start: Callable[..., Program], digits: Path) -> Callable[..., Program]:
+    return lambda *words, without=("data",): start(*words, f"data.root={digits}", without=without)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -71,7 +76,7 @@ def test_a_sweep_without_races_is_raced_by_a_later_command_and_then_by_a_resume(
     tmp_path: Path, multirun: Multirun, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its runs are complete, so that their configs stay those of the first command."""
-    code, out, err = multirun(*GRID, "race=off")
+    code, out, err = multirun(*GRID, "race=off", without=PLAYED)
     assert code == 0 and not (tmp_path / "out" / run_directory.RACES).exists(), err
     monkeypatch.chdir(tmp_path)
     assert sweep.__main__.main(["resume", "out"]) == 0 and "[race" not in capfd.readouterr().out
@@ -86,7 +91,7 @@ def test_a_sweep_without_races_is_raced_by_a_later_command_and_then_by_a_resume(
 def test_disturbed_throughput_is_measured_again(tmp_path: Path, multirun: Multirun) -> None:
     """Without races each run alone: it has an interval and no ratio."""
     grid = (*GRID, "race=off", "race.seconds=1")
-    assert multirun(*grid)[0] == 0
+    assert multirun(*grid, without=PLAYED)[0] == 0
     runs = run_directory.runs_of(tmp_path / "out")
     for run in runs:
         result = run.result() or {}
@@ -116,12 +121,12 @@ def test_only_a_race(tmp_path: Path, multirun: Multirun) -> None:
     states = [run.state() for run in run_directory.runs_of(tmp_path / "out")]
     assert {(state["status"], state["reason"]) for state in states} == {("pending", run_directory.ONLY_RACED)}
     assert not list((tmp_path / "out").glob("runs/*/attempt-*"))
-    code, out, err = multirun(*GRID, "race=auto", "race.seconds=1", "sweep.resume=out")
+    code, out, err = multirun(*GRID, "race=auto", "race.seconds=1", "sweep.resume=out", without=PLAYED)
     assert code == 0, err
     states = [run.state() for run in run_directory.runs_of(tmp_path / "out")]
     assert {(state["status"], state["reason"]) for state in states} == {("done", None)}
     more = [word.replace("none,qsgd", "signsgd") for word in GRID]
-    code, out, err = multirun(*more, "race=only", "race.seconds=1", "sweep.resume=out")
+    code, out, err = multirun(*more, "race=only", "race.seconds=1", "sweep.resume=out", without=PLAYED)
     assert code == 0 and "[race 1/1]  3 runs with 2 workers  done: " in out, err
 
 

@@ -100,6 +100,7 @@ def test_null_is_fast_to_start_here_and_open_mpis_choice_on_slurm() -> None:
     assert choose_transport(typed, "slurm") is typed
 
 
+@pytest.mark.thorough
 def test_a_grid_may_have_transports_but_one_command(multirun: Multirun) -> None:
     grid = ("-m", "experiment=quick", "mpi.transport=shm,tcp,ucx", "compressor=none,qsgd", "sweep.dry_run=true")
     code, out, err = multirun(*grid)

@@ -125,6 +125,7 @@ def measure(tmp_path: Path, **changed: Any) -> subprocess.CompletedProcess[str]:
 _BATCH = {"size": 4, "per": "worker", "accumulate": 1}
 
 
+@pytest.mark.thorough
 def test_records_times_and_counts_of_every_method(tmp_path: Path) -> None:
     done = measure(tmp_path)
     assert done.returncode == 0, done.stderr

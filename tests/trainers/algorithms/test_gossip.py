@@ -23,6 +23,7 @@ def test_formulas_laws_and_states_on_four_ranks() -> None:
     run_ranks(4, "of_four", module=MODULE)
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 @pytest.mark.parametrize("workers", [2, pytest.param(5, marks=pytest.mark.thorough)])
 def test_formulas_and_counted_bytes(workers: int) -> None:

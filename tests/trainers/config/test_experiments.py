@@ -275,6 +275,7 @@ def shared(commands: list[str]) -> list[str]:
     return [" ".join(words) for _, words in lines]
 
 
+@pytest.mark.thorough
 def test_chocosgds_arguments_are_commands_here() -> None:
     page = (ROOT / "docs/reference/chocosgd.md").read_text(encoding="utf-8")
     table = page.split("<!-- chocosgd: begin -->")[1].split("<!-- chocosgd: end -->")[0]

@@ -205,6 +205,7 @@ def _keys() -> list[int]:
     return list(state[1])
 
 
+@pytest.mark.thorough
 def test_samples_are_the_same_on_any_worker_in_any_process_and_after_a_resume(own: Own) -> None:
     """Also where a data set draws random numbers; and the global generators are as they were."""
     name = own(NOISY)
@@ -524,6 +525,7 @@ def test_data_sets_that_cannot_be_pickled(own: Own) -> None:
     assert found.startswith(f"dataset.target={name}:locked: valid is data sets that can be pickled for data.loaders=1")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loaders", [0, 1])
 def test_what_shows_later_is_the_reason_of_the_run(own: Own, loaders: int, capfd: pytest.CaptureFixture[str]) -> None:
     name = own(
@@ -554,6 +556,7 @@ def build(fault): return Late(fault), Late("")
     assert "OSError: gone" in capfd.readouterr().err, "with its traceback in the log"
 
 
+@pytest.mark.thorough
 def test_late_nan_in_arrays(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:
     name = own(WRONG["nan in arrays"][0])
     with pytest.raises(UsageError, match="valid is finite numbers: sample 17 of the training set has nan or inf"):
@@ -607,6 +610,7 @@ def test_phases_with_own_images(own: Own) -> None:
         feed_of(own(VECTORS), phases=phases, epochs=2)
 
 
+@pytest.mark.thorough
 def test_samples_of_a_file_are_found_by_loaders(own: Own, tmp_path: Path) -> None:
     """A file that is no module of the search path, and defines the data set's class."""
     own("")

@@ -283,6 +283,7 @@ def test_what_can_be_learned_from(model: str, name: str) -> None:
     resolve(compose_config(model=model, dataset=name))
 
 
+@pytest.mark.thorough
 def test_the_launcher_hands_over_the_configs_of_runs(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainers.data", "--runs"],

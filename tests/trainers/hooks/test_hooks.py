@@ -12,6 +12,7 @@ LAYERS = "none fp16 bf16 qsgd topk terngrad intsgd powersgd sign adaptive_thresh
 BUCKETS = "none fp16 qsgd topk intsgd terngrad sign sidco batched_powersgd"
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 def test_numbers_and_bytes_are_those_of_mpi() -> None:
     """To the bit with two workers, whether layers or buckets are compressed, whose memories DDP cuts anew."""

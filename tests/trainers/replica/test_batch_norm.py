@@ -26,6 +26,7 @@ class Alone:
         return None
 
 
+@pytest.mark.thorough
 @pytest.mark.mpi
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_together_normalise_like_one_with_the_whole_batch(workers: int) -> None:

@@ -67,6 +67,7 @@ def test_options_may_stand_between_the_words(capsys: pytest.CaptureFixture[str])
 COMMANDS = (["trainers.topology", "ring"], ["trainers.consensus", "ring", "--iterations", "1", "--stepsize", "1"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_nobody_to_read(command: list[str]) -> None:
     reading, writing = os.pipe()

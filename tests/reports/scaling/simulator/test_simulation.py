@@ -121,6 +121,7 @@ def cases(draw: st.DrawFn) -> tuple[Cluster, Step, int]:
     return cluster, Step(compute, exchange, encode_s=1e-3, decode_s=2e-3), draw(st.integers(0, 5))
 
 
+@pytest.mark.thorough
 @settings(max_examples=300, deadline=None)
 @given(cases())
 def test_rounds_that_say_that_they_are_exact_are_what_events_give(case: tuple[Cluster, Step, int]) -> None:

@@ -34,6 +34,8 @@ from tests.conftest import ROOT, eventually
 from tests.sweep.executors.slurm.test_submitted_jobs import began, polled, quick
 from tests.sweep.fake_slurm import FakeSlurm, fake
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["fake", "quick"]
 FAKE = ROOT / "tests" / "sweep" / "fake_world.py"
 Make = Callable[..., RunTask]

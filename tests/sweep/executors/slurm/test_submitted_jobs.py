@@ -29,6 +29,8 @@ from tests.conftest import PLAYED, eventually
 from tests.sweep.fake_slurm import FakeSlurm, Make, began, executor, fake, make, polled, quick, read, submit
 from tests.sweep.fakes import resolved
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["executor", "fake", "make", "quick"]
 
 

@@ -35,6 +35,8 @@ from sweep.system.slurm_allocation import (
 from tests.conftest import ROOT, eventually
 from tests.sweep.fake_slurm import FakeSlurm, fake
 
+pytestmark = pytest.mark.thorough
+
 __all__ = ["fake"]
 
 # $3 is the directory of the run
