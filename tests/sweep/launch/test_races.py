@@ -146,7 +146,8 @@ def test_ctrl_c_keeps_what_was_measured_and_a_resume_goes_on(
     tmp_path: Path, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = start(*GRID, "race=only", "race.seconds=600", "race.precision=1e-6")
-    (ratios,) = eventually(lambda: list(tmp_path.glob("out/races/*/ratios.json")))  # type: ignore[misc]
+    eventually(lambda: list(tmp_path.glob("out/races/*/ratios.json")))
+    (ratios,) = tmp_path.glob("out/races/*/ratios.json")
     program.process.send_signal(signal.SIGINT)
     code, _, err = program.end()
     assert code == 130 and "python -m sweep resume out" in err
