@@ -11,7 +11,9 @@ from compressors.base import EXACT, CorruptPayload, Law, count_elements
 from compressors.kernels import backend, buffers
 from compressors.lazy import torch
 from compressors.random_key import Key
-from compressors.sparsification import chunks, positions
+from compressors.sparsification import positions
+from compressors.sparsification.blocks import grids
+from compressors.sparsification.blocks.grids import Blocks
 from compressors.sparsification.sparsifier import Sparsifier
 from gradsweep.options.parameters import InvalidParameter, choice, integer
 
@@ -48,13 +50,13 @@ class Chunked(Sparsifier):
                 "values", self.values, "onebit with values_options.bucket_size=null, fp32, fp16, ..."
             )
 
-    def grids(self, shape: Sequence[int]) -> tuple[chunks.Grid, ...]:
+    def divide(self, shape: Sequence[int]) -> tuple[grids.Grid, ...]:
         """Return the grids that a tensor of `shape` is cut into."""
-        return chunks.cut(shape, self.block, self.k)
+        return grids.cut(shape, self.block, self.k)
 
-    def blocks(self, shape: Sequence[int]) -> list[positions.Blocks]:
+    def blocks(self, shape: Sequence[int]) -> list[Blocks]:
         """Return the blocks of a tensor of `shape`, in the order of the grids."""
-        return [grid.blocks for grid in self.grids(shape)]
+        return [grid.blocks for grid in self.divide(shape)]
 
     def count_kept_of(self, shape: Sequence[int]) -> int:
         """Return how many elements of a tensor of `shape` are kept."""
@@ -70,11 +72,11 @@ class Chunked(Sparsifier):
 
     def selection_law_of(self, shape: Sequence[int]) -> Law:
         # Of each block, as of a tensor by top-k: the kept squares are no smaller on average than all.
-        delta = min((grid.kept / grid.elements for grid in self.grids(shape)), default=1.0)
+        delta = min((grid.kept / grid.elements for grid in self.divide(shape)), default=1.0)
         return EXACT if delta == 1.0 else Law(delta=delta)
 
     def select(self, x: torch.Tensor, key: Key, side: int = 0) -> torch.Tensor:
-        return chunks.select(x, self.grids(x.shape))
+        return grids.select(x, self.divide(x.shape))
 
     def law(self, shape: Sequence[int]) -> Law:
         kept = self.count_kept_of(shape)
@@ -97,9 +99,9 @@ class Chunked(Sparsifier):
 
     def pack_blocks(self, x: torch.Tensor, shape: Sequence[int], key: Key, out: torch.Tensor | None) -> torch.Tensor:
         """Return the payload of the largest elements of `x` (n,) float32, laid out as a tensor of `shape`."""
-        grids = self.grids(shape)
-        places = chunks.select(x, grids)
-        values = x.index_select(0, chunks.locate(places, grids))
+        parts = self.divide(shape)
+        places = grids.select(x, parts)
+        values = x.index_select(0, grids.locate(places, parts))
         return self.pack(places, values, len(x), key, out, blocks=self.blocks(shape))
 
     def unpack_at(
@@ -116,7 +118,7 @@ class Chunked(Sparsifier):
             places = torch.arange(n, device=device)
         elif len(places) != self.count_kept_of(shape):
             raise CorruptPayload(f"{len(places)} elements are kept instead of {self.count_kept_of(shape)}")
-        return chunks.locate(places, self.grids(shape)), values
+        return grids.locate(places, self.divide(shape)), values
 
     def find_sent(self, payload: torch.Tensor, count: int, key: Key) -> None:
         """Return None: the number of elements alone does not tell the positions."""
@@ -137,15 +139,15 @@ class ChunkTopK(Chunked):
     aliases: ClassVar[tuple[str, ...]] = ("sparseloco",)
     paper: ClassVar[str] = "Sarfi et al., SparseLoCo, 2025"
 
-    cut: str = choice("divisors", *chunks.CUTS)
+    cut: str = choice("divisors", *grids.CUTS)
 
     @property
     def needs_matrix(self) -> bool:  # type: ignore[override]
         """With cut=flat the shape does not matter."""
         return self.cut == "divisors"
 
-    def grids(self, shape: Sequence[int]) -> tuple[chunks.Grid, ...]:
-        return chunks.cut(shape, self.block, self.k, self.cut)
+    def divide(self, shape: Sequence[int]) -> tuple[grids.Grid, ...]:
+        return grids.cut(shape, self.block, self.k, self.cut)
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         return self.pack_blocks(buffers.as_float32(x), x.shape, key, out)

@@ -10,7 +10,8 @@ from compressors.base import CorruptPayload, Law, compute_packed_size, count_ele
 from compressors.kernels import backend, buffers
 from compressors.lazy import torch
 from compressors.random_key import Key
-from compressors.sparsification import chunks, cosines, positions
+from compressors.sparsification import positions
+from compressors.sparsification.blocks import cosines, grids
 from compressors.sparsification.chunk_topk import Chunked
 from compressors.sparsification.sparsifier import begin
 from gradsweep.options.parameters import InvalidParameter, boolean, integer
@@ -57,7 +58,7 @@ class DeMo(Chunked):
     @property
     def knows_rest(self) -> bool:  # type: ignore[override]
         """The sender of signs takes its exact coefficients for sent."""
-        return True
+        return self.signs
 
     def law(self, shape: Sequence[int]) -> Law:
         return Law() if self.signs else super().law(shape)
@@ -80,14 +81,14 @@ class DeMo(Chunked):
         return None if self.signs and count_elements(shape) else super().payload_size(shape)
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        coefficients = cosines.transform(buffers.as_float32(x), self.grids(x.shape))
+        coefficients = cosines.transform(buffers.as_float32(x), self.divide(x.shape))
         pack = self._pack_signs if self.signs else self.pack_blocks
         return pack(coefficients, x.shape, key, out)
 
     def _pack_signs(self, x: torch.Tensor, shape: Sequence[int], key: Key, out: torch.Tensor | None) -> torch.Tensor:
-        grids, kernels = self.grids(shape), backend.load("sparse", x.device)
-        places = chunks.select(x, grids)
-        values = x.index_select(0, chunks.locate(places, grids))
+        parts, kernels = self.divide(shape), backend.load("sparse", x.device)
+        places = grids.select(x, parts)
+        values = x.index_select(0, grids.locate(places, parts))
         broken = not bool(values.isfinite().all())
         sent = torch.zeros_like(values, dtype=torch.bool) if broken else values != 0
         blocks = self.blocks(shape) if bool(sent.all()) else []
@@ -118,7 +119,7 @@ class DeMo(Chunked):
         if extra:
             return places, None
         bits = (rest[:, None] >> torch.arange(8, dtype=torch.uint8, device=device) & 1).flatten()[:count]
-        return chunks.locate(places, self.grids(shape)), 1.0 - 2.0 * bits.float()
+        return grids.locate(places, self.divide(shape)), 1.0 - 2.0 * bits.float()
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         kept, values = (
@@ -132,7 +133,7 @@ class DeMo(Chunked):
                 return
             coefficients = torch.zeros_like(total)
             coefficients[kept] = values
-            total.add_(cosines.transform(coefficients, self.grids(out.shape), inverse=True), alpha=weight)
+            total.add_(cosines.transform(coefficients, self.divide(out.shape), inverse=True), alpha=weight)
 
     def remove_sent(self, payload: torch.Tensor, out: torch.Tensor, key: Key) -> None:
         if not self.signs:
@@ -143,7 +144,7 @@ class DeMo(Chunked):
             if values is None:
                 total += torch.nan
                 return
-            grids = self.grids(out.shape)
-            exact, coefficients = cosines.transform(buffers.as_float32(out), grids), torch.zeros_like(total)
+            parts = self.divide(out.shape)
+            exact, coefficients = cosines.transform(buffers.as_float32(out), parts), torch.zeros_like(total)
             coefficients[kept] = exact[kept]
-            total.sub_(cosines.transform(coefficients, grids, inverse=True))
+            total.sub_(cosines.transform(coefficients, parts, inverse=True))

@@ -29,8 +29,9 @@ import dataclasses
 from collections.abc import Sequence
 from types import ModuleType
 
-from compressors.base import CorruptPayload, compute_packed_size
+from compressors.base import CorruptPayload
 from compressors.lazy import torch
+from compressors.sparsification.blocks.grids import Blocks
 
 HEADER = 8
 OPTIONS = ("auto", "int32", "delta", "bitmap")
@@ -40,27 +41,6 @@ written where all elements are kept, and that `int32` becomes `delta` where n > 
 _INT32, _DELTA, _BITMAP, _DENSE, _PACKED = range(5)
 _LARGEST_PARAMETER = 31
 _COUNT_BITS = 48
-
-
-@dataclasses.dataclass(frozen=True)
-class Blocks:
-    """Blocks of equal size that follow each other, of each of which equally many elements are kept."""
-
-    number: int
-    elements: int
-    """Elements of a block."""
-    kept: int
-    """Kept elements of a block."""
-
-    @property
-    def width(self) -> int:
-        """The number of bits of a kept element's number in its block; 0 if everything is kept."""
-        return (self.elements - 1).bit_length() if self.kept < self.elements else 0
-
-    @property
-    def size(self) -> int:
-        """The number of bytes of the packed positions."""
-        return compute_packed_size(self.number * self.kept, self.width)
 
 
 def compute_packed(blocks: Sequence[Blocks]) -> int:

@@ -14,6 +14,7 @@ from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key, splitmix64
 from compressors.sparsification import counts, positions
+from compressors.sparsification.blocks.grids import Blocks
 from compressors.unit_state import Stateful
 from gradsweep.options.parameters import InvalidParameter, Valid, choice, field, from_mapping, mapping
 
@@ -165,7 +166,7 @@ class Sparsifier(Compressor):
         n = count_elements(shape)
         return self.bound_payload(n, self.bound_kept(n), self.count_kept(n))
 
-    def bound_payload(self, n: int, most: int, least: int | None, blocks: Sequence[positions.Blocks] = ()) -> int:
+    def bound_payload(self, n: int, most: int, least: int | None, blocks: Sequence[Blocks] = ()) -> int:
         """Return the maximum number of bytes of a payload for n elements; see `law_of_values` and `positions.bound`."""
         width = _PLAIN.get(self.values)
         least = least if self.values != "mean" else None
@@ -181,7 +182,7 @@ class Sparsifier(Compressor):
             return None if n else positions.HEADER + 4
         return self.size_payload(n, self.count_kept(n) if n else 0)
 
-    def size_payload(self, n: int, count: int | None, blocks: Sequence[positions.Blocks] = ()) -> int | None:
+    def size_payload(self, n: int, count: int | None, blocks: Sequence[Blocks] = ()) -> int | None:
         """Return the number of bytes of a payload for n elements, of which `count` are kept; None if it varies."""
         index = None if count is None else positions.size(self.indices, n, count, blocks)
         if count is None or index is None:
@@ -205,7 +206,7 @@ class Sparsifier(Compressor):
         out: torch.Tensor | None = None,
         *,
         with_positions: bool = False,
-        blocks: Sequence[positions.Blocks] = (),
+        blocks: Sequence[Blocks] = (),
     ) -> torch.Tensor:
         """Return the payload of a tensor of n elements with `values` at the positions `kept` and zeros elsewhere.
 
@@ -271,7 +272,7 @@ class Sparsifier(Compressor):
         return self.unpack(buffers.receive(payload, payload.device), count, key)[0]
 
     def unpack(
-        self, payload: torch.Tensor, n: int, key: Key, blocks: Sequence[positions.Blocks] = ()
+        self, payload: torch.Tensor, n: int, key: Key, blocks: Sequence[Blocks] = ()
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         """Decode a payload; return the positions (None: all elements) and the values; a mean is a tensor without
         dimensions.
@@ -339,7 +340,7 @@ def begin(
     plan: positions.Plan,
     extra: int,
     payload: torch.Tensor,
-    blocks: Sequence[positions.Blocks] = (),
+    blocks: Sequence[Blocks] = (),
 ) -> None:
     """Write the header and the positions of a payload."""
     header = torch.frombuffer(bytearray(plan.header(extra)), dtype=torch.uint8)

@@ -11,7 +11,7 @@ from compressors import InvalidParameter, build
 from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.kernels import backend
 from compressors.memories import build as build_memory
-from compressors.sparsification import chunks, cosines
+from compressors.sparsification.blocks import cosines, grids
 from compressors.sparsification.chunk_topk import ChunkTopK
 from compressors.sparsification.demo import DeMo
 from compressors.sparsification.positions import HEADER
@@ -65,7 +65,7 @@ def test_blocks_and_bytes_of_demo(
 
 
 def test_divisors_of_awkward_sides() -> None:
-    assert [chunks.find_divisor(side, 64) for side in (50257, 577, 4096, 1)] == [29, 1, 64, 1]
+    assert [grids.find_divisor(side, 64) for side in (50257, 577, 4096, 1)] == [29, 1, 64, 1]
     shape = (577, 128)
     assert ChunkTopK(k=64).count_kept_of(shape) == math.prod(shape)
     assert ChunkTopK(k=64, cut="flat").count_kept_of(shape) == 64 * -(-math.prod(shape) // 4096)
@@ -90,7 +90,7 @@ def test_kernels_select_the_same_in_blocks_of_changing_size_of_values() -> None:
     found = []
     for kernels in ("numba", "torch"):
         with backend.use(kernels):
-            found.append(chunks.select(x.view(-1), chunks.cut(x.shape, 64, 64)))
+            found.append(grids.select(x.view(-1), grids.cut(x.shape, 64, 64)))
     assert torch.equal(*found)
 
 
@@ -98,13 +98,13 @@ def test_the_transform_is_the_orthonormal_dct() -> None:
     basis = cosines.build_basis(64, torch.device("cpu")).double()
     assert torch.allclose(basis @ basis.t(), torch.eye(64, dtype=torch.float64), atol=1e-6)
     x = torch.ones(64, 64)
-    grids = chunks.cut(x.shape, 64, 1)
-    found = cosines.transform(x.view(-1), grids)
+    parts = grids.cut(x.shape, 64, 1)
+    found = cosines.transform(x.view(-1), parts)
     assert found[0] == pytest.approx(64.0) and found[1:].abs().max() < 1e-4
     # One cosine along the columns is one coefficient: row 0, column 3.
     wave = basis[3].float().repeat(64, 1)
-    assert cosines.transform(wave.view(-1), grids).abs().argmax() == 3
-    back = cosines.transform(cosines.transform(wave.view(-1), grids), grids, inverse=True)
+    assert cosines.transform(wave.view(-1), parts).abs().argmax() == 3
+    back = cosines.transform(cosines.transform(wave.view(-1), parts), parts, inverse=True)
     assert torch.allclose(back.view(64, 64), wave, atol=1e-5)
 
 
@@ -118,8 +118,8 @@ def test_the_memory_of_signs_lets_go_of_the_exact_coefficients() -> None:
     exact = DeMo(block=8, k=4)
     expected = x - exact.decompress(exact.compress(x, make_key()), x, make_key())
     assert torch.allclose(memory.compensate(0, torch.zeros_like(x)), 0.5 * expected, atol=1e-5)
-    grids = demo.grids(x.shape)  # type: ignore[attr-defined]
-    received = cosines.transform(demo.decompress(payload, x, make_key()).view(-1), grids)
+    parts = demo.divide(x.shape)  # type: ignore[attr-defined]
+    received = cosines.transform(demo.decompress(payload, x, make_key()).view(-1), parts)
     assert sorted(received.round().abs().tolist()) == [0.0] * 240 + [1.0] * 16
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from compressors.kernels import threads
 from compressors.lazy import torch
-from compressors.sparsification.chunks import Grid
+from compressors.sparsification.blocks.grids import Grid
 
-_PIECE = 1 << 16
+_PIECE = 1 << 15
 """Elements that are transformed at once, on the CPU: they stay in the cache between both products."""
 
 

@@ -7,15 +7,35 @@ import functools
 import math
 from collections.abc import Sequence
 
-from compressors.base import count_elements
+from compressors.base import compute_packed_size, count_elements
 from compressors.kernels import backend
 from compressors.lazy import torch
-from compressors.sparsification.positions import Blocks
 
 CUTS = ("divisors", "flat")
 """divisors   blocks of the matrix of shape[0] rows, or of one row for a vector; the sides of blocks are the largest
            divisors of its sides up to `block`
 flat       runs of block^2 neighbours in memory, the last one shorter"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """Blocks of equal size that follow each other, of each of which equally many elements are kept."""
+
+    number: int
+    elements: int
+    """Elements of a block."""
+    kept: int
+    """Kept elements of a block."""
+
+    @property
+    def width(self) -> int:
+        """The number of bits of a kept element's number in its block; 0 if everything is kept."""
+        return (self.elements - 1).bit_length() if self.kept < self.elements else 0
+
+    @property
+    def size(self) -> int:
+        """The number of bytes of the packed positions."""
+        return compute_packed_size(self.number * self.kept, self.width)
 
 
 @dataclasses.dataclass(frozen=True)

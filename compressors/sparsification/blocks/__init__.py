@@ -1,0 +1,1 @@
+"""Blocks of a matrix, and their transforms."""
