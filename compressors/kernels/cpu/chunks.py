@@ -10,36 +10,38 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import Int32s, Int64s
+from compressors.kernels.cpu.primitives.arrays import Int32s, Int64s, Uint8s, Uint64s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)
-_GROUP = 16
+_GROUP = 8
+_ONE = np.uint64(1)
 _HIGHEST = 30
-_MARGIN = np.int32(1 << 21)
-"""A quarter of a power of two, in bits of a float32."""
+_MARGIN = np.int32(1 << 20)
+"""An eighth of a power of two, in bits of a float32."""
 
 
 @helper
-def _collect(sizes: Int32s, threshold: np.int32, taken: Int32s, places: Int32s) -> int:
-    """Write magnitudes of at least `threshold`, and their positions; return their number."""
+def _compare(sizes: Int32s, threshold: np.int32, flags: Uint8s) -> None:
+    for index in range(flags.size):
+        flags[index] = np.uint8(sizes[index] >= threshold)
+
+
+@helper
+def _collect(sizes: Int32s, reaches: Uint64s, taken: Int32s, places: Int32s) -> int:
+    """Write the magnitudes that reach the threshold, and their positions; return their number.
+
+    `reaches` has a byte for each magnitude, 1 where it does, and zeros behind the last; eight are one word.
+    """
     count = 0
-    whole = sizes.size // _GROUP * _GROUP
-    for first in range(0, whole, _GROUP):
-        group = sizes[first : first + _GROUP]
-        largest = np.int32(0)
-        for offset in range(_GROUP):
-            largest = max(largest, group[offset])
-        if largest < threshold:
+    for word in range(reaches.size):
+        if reaches[word] == 0:
             continue
-        for offset in range(_GROUP):
-            taken[count] = group[offset]
-            places[count] = first + offset
-            count += np.int64(group[offset] >= threshold)
-    for index in range(whole, sizes.size):
-        taken[count] = sizes[index]
-        places[count] = index
-        count += np.int64(sizes[index] >= threshold)
+        flags = reaches[word]
+        for offset in range(min(_GROUP, sizes.size - word * _GROUP)):
+            taken[count] = sizes[word * _GROUP + offset]
+            places[count] = word * _GROUP + offset
+            count += np.int64((flags >> np.uint64(8 * offset)) & _ONE)
     return count
 
 
@@ -68,6 +70,8 @@ def _select(bits: Int32s, columns: int, height: int, width: int, k: int, found: 
     sizes = np.empty(size, np.int32)
     taken = np.empty(size + _GROUP, np.int32)
     places = np.empty(size + _GROUP, np.int32)
+    reaches = np.zeros((size + 7) // 8, np.uint64)
+    flags = reaches.view(np.uint8)
     threshold = np.int32(0)
     written = 0
     first = 0
@@ -79,9 +83,11 @@ def _select(bits: Int32s, columns: int, height: int, width: int, k: int, found: 
                 target = sizes[row * width : row * width + width]
                 for index in range(width):
                     target[index] = source[index] & _MAGNITUDE
-            count = _collect(sizes, threshold, taken, places)
+            _compare(sizes, threshold, flags[:size])
+            count = _collect(sizes, reaches, taken, places)
             if count < k:
-                count = _collect(sizes, np.int32(0), taken, places)
+                flags[:size] = 1
+                count = _collect(sizes, reaches, taken, places)
             least = _kth(taken[:count], k)
             ties = k - _count(taken[:count], least + np.int32(1)) if least < _MAGNITUDE else k
             for at in range(count):
