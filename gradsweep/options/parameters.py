@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gradsweep.options.hints import did_you_mean
@@ -134,13 +134,13 @@ def choice(default: str | None, *options: str, optional: bool = False) -> Any:
     return field(valid, default=default)
 
 
-def sequence(words: str, test: Callable[[Any], bool]) -> Any:
-    """Return a dataclass field for a list, empty by default, all of whose items pass `test`."""
+def sequence(words: str, test: Callable[[Any], bool], default: Sequence[Any] = (), **options: Any) -> Any:
+    """Return a dataclass field for a list, all of whose items pass `test`; the options are those of `field`."""
 
     def passes(value: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(test(item) for item in value)
 
-    return field(Valid(words, passes), default_factory=list)
+    return field(Valid(words, passes), default_factory=lambda: list(default), **options)
 
 
 def mapping(words: str) -> Any:

@@ -98,7 +98,7 @@ def _build_group(item: Mapping[str, Any]) -> Group:
     try:
         if given.pop("groups", None):
             raise InvalidParameter("groups", item["optimizer"]["groups"], "none within a group")
-        optimizer = from_mapping(OPTIMIZERS[name], given)
+        optimizer = from_mapping(OPTIMIZERS[name], {**given, "groups": []})
     except InvalidParameter as error:
         raise error.prefix("groups.optimizer") from error
     return Group(tuple(item.get("kinds", ())), pattern, optimizer)
@@ -187,6 +187,13 @@ class Lion(Optimizer):
     decay_1d: bool = boolean(True)
 
 
+BESIDE_MUON = {
+    "kinds": [EMBEDDINGS, HEAD, VECTORS],
+    "optimizer": {"name": "adam", "lr": 1e-3, "beta2": 0.95, "decoupled": True},
+}
+"""The tensors that are no hidden matrices."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Muon(Optimizer):
     """Muon: steps along the orthogonalised momentum of a matrix (Jordan et al., 2024); for hidden matrices only.
@@ -201,6 +208,7 @@ class Muon(Optimizer):
     weight_decay: float = number(0.0, 0.0)
     iterations: int = integer(5, low=1, high=100)
     adjust_lr: str = choice("original", "original", "match_rms_adamw", "spectral")
+    groups: list[Any] = sequence(GROUPS, is_group, [BESIDE_MUON], kw_only=True)
 
 
 @dataclasses.dataclass(frozen=True)

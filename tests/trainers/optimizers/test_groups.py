@@ -145,7 +145,10 @@ def test_lion_is_its_rule() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (options.Muon(), "optimizer=muon with head.weight: it is an embedding, and Muon updates matrices; valid is"),
+        (
+            options.Muon(groups=[]),
+            "optimizer=muon with head.weight: it is an embedding, and Muon updates matrices; valid is",
+        ),
         (
             options.Adam(groups=[{"match": "norm", "optimizer": {"name": "muon"}}]),
             "muon of optimizer.groups={match: norm} with norm.weight: it is a vector, and Muon updates matrices; valid",
