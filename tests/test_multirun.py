@@ -142,7 +142,10 @@ def test_what_is_in_a_mapping_can_be_given(multirun: Multirun, word: str) -> Non
         ("-m compressor=qsgd,top", ["compressor=qsgd,top_k", "compressor=qsgd,topk"]),
         (
             "-m optimizer=sgd,adam,",
-            [f"optimizer=sgd,adam,{name}" for name in ["adamw", "dgc_sgd", "lars", "onebit_adam", "signum", "torch"]],
+            [
+                f"optimizer=sgd,adam,{name}"
+                for name in ["adamw", "dgc_sgd", "lars", "lion", "muon", "onebit_adam", "signum", "torch"]
+            ],
         ),
         ("-m workers=2,", []),
         ("hydra/launcher=", ["hydra/launcher=local", "hydra/launcher=slurm"]),

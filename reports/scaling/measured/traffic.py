@@ -47,7 +47,7 @@ SUMMED = frozenset({"none", "fp16", "bf16", "randomk", "block_randomk", "intsgd"
 ambiguous."""
 SIZED = frozenset(
     {"adaptive_threshold", "atomo", "dgc", "gaussiank", "qsvd", "redsync_threshold", "redsync_trimmed", "sidco", "svd"}
-    | {"thresholdv", "topk"}
+    | {"thresholdv", "topk", "chunk_topk", "demo"}
 )
 """Compressors whose payloads have a size that depends on the data, so that sizes travel first."""
 AGREEING = frozenset({"intsgd"})

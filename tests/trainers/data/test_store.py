@@ -250,7 +250,7 @@ def test_what_fits_or_cannot_be_tried_is_left_to_the_ranks(tmp_path: Path, model
             {"dataset": "rcv1"},
             "model=mlp with dataset=rcv1: the model takes images, the data set has features",
         ),
-        (("text",), {}, "valid is dataset=wikitext2,ptb,text,synthetic_text, or another model"),
+        (("text",), {}, "valid is dataset=wikitext2,ptb,text,synthetic_text,pydoc,tinyshakespeare, or another model"),
         (
             ("text",),
             {"dataset": "ptb", "partition": {"scheme": "label"}},

@@ -268,7 +268,9 @@ def test_a_method_may_pay_on_fast_networks_only_or_between_two_bandwidths() -> N
     assert str(table.records[0]["wins_bit_s"]).endswith("..inf")
     bars = pictures.plot_break_even("w", found, "50us")
     assert (
-        bars is not None and "topk: above 3gbit with 64" in bars.alt and pictures.plot_break_even("", found, "") is None
+        bars is not None
+        and "topk: above 3 Gbit/s with 64" in bars.alt
+        and pictures.plot_break_even("", found, "") is None
     )
 
 
@@ -358,14 +360,16 @@ def test_each_interval_has_its_level(predictor: Predictor) -> None:
     every.append(dataclasses.replace(every[1], workers=8, low=math.nan, high=math.nan))
     table = speedup.build_table(every, ())
     assert [row["interval_level"] for row in table.records] == [0.9, 0.95, None]
-    assert any("90% intervals of predictions" in note and "95% intervals of their race" in note for note in table.notes)
+    assert any(
+        "90 % intervals of predictions" in note and "95 % intervals of their race" in note for note in table.notes
+    )
     found = predictor.predict(predictor.measurements.networks, [2])
     (note,) = [
         note
         for note in tables.build_fastest_table(found, predictor.measurements.compressors, {}, ()).notes
         if note.startswith("too close to tell: ")
     ]
-    assert "predicted: 90%" in note and "of a race: 95%" in note
+    assert "predicted: 90 %" in note and "of a race: 95 %" in note
 
 
 def test_intervals_decide_where_a_method_wins(predictor: Predictor) -> None:
