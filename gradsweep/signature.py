@@ -24,6 +24,8 @@ ADDED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "exchange": {"part_mib": None, "allreduce": None, "tune": False},
     "schedule": {"warmup_steps": None, "final": None},
     "optimizer": {"groups": []},
+    "dataset": {"order": "streams", "test_windows": None, "tokens": "words"},
+    "memory": {"decay": 1.0},
 }
 """By section, options that configs of earlier versions lack, and their values for these: an option with that value is
 not in a signature, either."""

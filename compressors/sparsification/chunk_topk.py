@@ -130,7 +130,7 @@ class Chunked(Sparsifier):
 
 @dataclasses.dataclass(frozen=True)
 class ChunkTopK(Chunked):
-    """Of every block the `k` elements with the largest magnitudes, as SparseLoCo sends them; see `Chunked`.
+    """Keep the `k` elements of every block with the largest magnitudes, as SparseLoCo does; see `Chunked`.
 
     With cut=flat, blocks are runs of block^2 elements in memory, the last one shorter, whatever the shape.
     """

@@ -19,7 +19,7 @@ from gradsweep.options.parameters import InvalidParameter, boolean, integer
 
 @dataclasses.dataclass(frozen=True)
 class DeMo(Chunked):
-    """Of the orthonormal DCT-II of every block, on both axes, the `k` largest coefficients (Peng et al., "DeMo").
+    """Keep the `k` largest coefficients of every block's orthonormal DCT-II, on both axes (Peng et al., "DeMo").
 
     Blocks, positions and payload are those of `Chunked`, with the coefficients for the elements; a vector has one axis.
     The receiver transforms what it has got back. A transform that is orthonormal leaves the law of the selection as it
@@ -52,12 +52,12 @@ class DeMo(Chunked):
 
     @property
     def scale_free(self) -> bool:  # type: ignore[override]
-        """Of signs, the receiver does not know the size of the coefficients."""
+        """Whether the receiver knows no sizes, because only signs are sent."""
         return self.signs
 
     @property
     def knows_rest(self) -> bool:  # type: ignore[override]
-        """The sender of signs takes its exact coefficients for sent."""
+        """Whether the sender takes its exact coefficients for sent, as DisTrO does."""
         return self.signs
 
     def law(self, shape: Sequence[int]) -> Law:

@@ -20,6 +20,7 @@ from sweep.directory.completion import is_complete, list_missing
 from sweep.directory.description import add_to_description
 from sweep.directory.run_layout import RunLocation, locate_runs
 from sweep.directory.sweep_directory import Sweep
+from sweep.emulation import find_emulation
 from sweep.executors.packed.fork_server import ForkServers
 from sweep.launch.prepare_data import prepare_data
 from sweep.launch.session import Session
@@ -158,10 +159,14 @@ def _note_left_out(session: Session, points: Points, total: int) -> None:
 
 
 def _load_torch_early(session: Session, points: Points) -> AbstractContextManager[None]:
-    """Return a context in which a fork server loads torch, so that it can then fork the ranks of packed runs."""
-    config = points.points[0].config
-    if not (points.settings.pack and points.settings.wait and config["launcher"]["cluster"] == "local"):
+    """Return a context in which a fork server loads torch, so that it can then fork the ranks of packed runs.
+
+    It forks no ranks of runs on emulated networks.
+    """
+    first = next((point for point in points.points if find_emulation(point.config) is None), None)
+    packs = points.settings.pack and points.settings.wait
+    if first is None or not packs or first.config["launcher"]["cluster"] != "local":
         return nullcontext()
     session.fork_servers = session.fork_servers or ForkServers()
-    mpi = points.points[0].mpi
-    return session.fork_servers.start_early(mpi.resolve_command(), mpi.variables, config["threads_per_worker"])
+    command, threads = first.mpi.resolve_command(), first.config["threads_per_worker"]
+    return session.fork_servers.start_early(command, first.mpi.variables, threads)

@@ -40,6 +40,23 @@ def test_added_options_are_in_a_signature_where_they_differ_from_what_held_befor
     assert len({before, *(sign_exchange(**each) for each in others)}) == 6
 
 
+@pytest.mark.parametrize(
+    ("section", "values", "added", "other"),
+    [
+        ("dataset", {"name": "text", "bptt": 35}, {"order": "streams", "tokens": "words"}, {"order": "windows"}),
+        ("memory", {"name": "scaled_residual"}, {"decay": 1.0}, {"decay": 0.999}),
+        ("optimizer", {"name": "adam", "lr": 1e-3}, {"groups": []}, {"groups": [{"match": "a"}]}),
+        ("schedule", {"name": "cosine"}, {"warmup_steps": None, "final": None}, {"final": 0.1}),
+    ],
+)
+def test_texts_memories_optimizers_and_schedules_are_those_of_earlier_versions(
+    section: str, values: dict[str, Any], added: dict[str, Any], other: dict[str, Any]
+) -> None:
+    before = signature({**RUN, section: values})
+    assert signature({**RUN, section: {**values, **added}}) == before
+    assert signature({**RUN, section: {**values, **other}}) != before
+
+
 def test_a_task_is_in_a_signature_unless_the_data_set_chooses_it() -> None:
     tasks = [{"name": "auto"}, {"name": "regression"}, {"name": "custom", "target": "mine:A", "args": {}}]
     tasks += [{**tasks[-1], "target": "mine:B"}, {**tasks[-1], "args": {"width": 1}}]

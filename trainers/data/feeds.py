@@ -74,7 +74,7 @@ class Feed(ABC):
     samples: int
     """The number of training samples of all workers together; for text, of sequences of at most bptt tokens."""
     characters_per_token: float | None = None
-    """Of a text's test set: its characters divided by its tokens; None if it has no characters."""
+    """The characters of a text's test set divided by its tokens; None if it has no characters."""
     least_loss: float | None = None
     """The mean loss, in nats, of a model that knows how the test set was drawn; None if nobody knows."""
 

@@ -11,7 +11,8 @@ from trainers.optimizers.base import Optimizer, find_tensors
 from trainers.options import optimizers as options
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of X, (X X^T) X and (X X^T)^2 X in an iteration (Jordan et al.): steep at 0, at the price of values near 1, not 1."""
+"""Factors of X, (X X^T) X and (X X^T)^2 X in an iteration (Jordan et al.): small singular values grow quickly, and
+end near 1, not at 1."""
 
 
 class Muon(Optimizer):

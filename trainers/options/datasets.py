@@ -180,7 +180,7 @@ class Text(Dataset):
 
 
 TOKENS = ("words", "characters", "bytes", "gpt2")
-"""What the tokens of a text are: words between blanks, characters, bytes of UTF-8, or those of GPT-2 (by tiktoken)."""
+"""Tokens of a text: words between blanks, characters, bytes of UTF-8, or those of GPT-2 (by tiktoken)."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 
 from compressors.kernels.cpu.primitives.arrays import Array, Float32s, Int64s, Uint8s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
+from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 
 _LARGEST_PARAMETER = 31
 _ONE = np.uint64(1)
@@ -187,44 +188,33 @@ def _add_at(indices: Array, values: Float32s, weight: np.float32, out: Float32s)
 
 @kernel("void(int64[::1], int64, int64, uint8[::1])")
 def _write_packed(indices: Int64s, elements: int, width: int, payload: Uint8s) -> None:
-    word = np.uint64(0)
-    filled = 0
+    codes, staged = np.empty(BLOCK, np.uint16), np.empty(BLOCK // 4 + 1, np.uint64)
     position = 0
-    for at in range(indices.size):
-        word |= (np.uint64(indices[at]) % np.uint64(elements)) << np.uint64(filled)
-        filled += width
-        while filled >= 8:
-            payload[position] = np.uint8(word)
-            position += 1
-            word >>= np.uint64(8)
-            filled -= 8
-    if filled:
-        payload[position] = np.uint8(word)
+    for start in range(0, indices.size, BLOCK):
+        count = min(BLOCK, indices.size - start)
+        for at in range(count):
+            codes[at] = np.uint16(np.uint64(indices[start + at]) % np.uint64(elements))
+        position = pack(codes, count, width, staged, payload, position)
 
 
 @kernel("boolean(uint8[::1], int64, int64, int64, int64[::1])")
 def _read_packed(payload: Uint8s, elements: int, kept: int, width: int, indices: Int64s) -> bool:
-    word = np.uint64(0)
-    filled = 0
-    position = 0
-    low = (_ONE << np.uint64(width)) - _ONE
-    first = 0
-    for start in range(0, indices.size, kept):
-        before = -1
-        for at in range(start, start + kept):
-            while filled < width:
-                word |= np.uint64(payload[position]) << np.uint64(filled)
-                position += 1
-                filled += 8
-            code = np.int64(word & low)
-            word >>= np.uint64(width)
-            filled -= width
+    codes, staged = np.empty(BLOCK, np.uint16), np.empty(BLOCK // 4 + 1, np.uint64)
+    position = first = in_block = 0
+    before = -1
+    for start in range(0, indices.size, BLOCK):
+        count = min(BLOCK, indices.size - start)
+        position = unpack(payload, position, count, width, staged, codes)
+        for at in range(count):
+            if in_block == kept:
+                first, in_block, before = first + elements, 0, -1
+            code = np.int64(codes[at])
             if code <= before or code >= elements:
                 return False
-            before = code
-            indices[at] = first + code
-        first += elements
-    return word == 0
+            indices[start + at] = first + code
+            before, in_block = code, in_block + 1
+    padding = indices.size * width % 8
+    return padding == 0 or payload[payload.size - 1] >> np.uint8(padding) == 0
 
 
 def rice(indices: torch.Tensor) -> tuple[int, int]:
