@@ -26,6 +26,7 @@ from reports.reading.text import format_number
 _THICKNESS = 0.72  # of a bar, in rows
 _FAR = 5  # highest over lowest ratio above which their axis is logarithmic
 _ROW, _FRAME = 0.2, 0.42  # inches
+_PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # of a value behind which the baseline's line passes
 _CHARACTERS, _LINE = 13.5, 0.16  # of a label that fit into an inch; inches of a further line of it
 
 
@@ -73,7 +74,7 @@ def plot_race(layout: Layout) -> Plot | None:
             axis.plot([low, high], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.4)
             axis.plot(ratio, place, "o", color=layout.looks[label].colour, markersize=4, zorder=2.5)
             text = (format_number(ratio), (high, place), (4, 0))
-            axis.annotate(*text, textcoords="offset points", va="center_baseline", fontsize=7.5)
+            axis.annotate(*text, textcoords="offset points", va="center_baseline", fontsize=7.5, bbox=_PAPER)
     ends = pd.concat([runs[["throughput_ratio_low", "throughput_ratio_high"]] for _, runs in layout.panels])
     if ends.max(axis=None) > _FAR * ends.min(axis=None) > 0:
         axes[0].set_xscale("log")  # of all, whose x they share
@@ -152,7 +153,7 @@ def _annotate_bar(axis: Axes, end: float, place: int, text: str, label: str, run
         textcoords="offset points",
         va="center_baseline",
         fontsize=7.5,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},  # the baseline's line passes behind it
+        bbox=_PAPER,
     )
 
 

@@ -56,10 +56,14 @@ def plot_efficiency(layout: Layout) -> Plot | None:
     The fewest are those of the panel; a label without a value for them has no efficiency.
     """
     panels = [(title, runs.assign(efficiency=_compute_efficiency(runs))) for title, runs in layout.panels]
-    layout = dataclasses.replace(layout, panels=panels)
-    runs = pd.concat([runs for _, runs in panels])
-    if runs.loc[select_once(runs, "efficiency"), "workers"].nunique() < 2:
+    panels = [
+        (title, runs)
+        for title, runs in panels
+        if runs.loc[select_once(runs, "efficiency"), "workers"].nunique() > 1  # of one number it is 100 % by definition
+    ]
+    if not panels:
         return None
+    layout = dataclasses.replace(layout, panels=panels)
     return _plot(
         layout, "efficiency", "Scaling efficiency against workers", "efficiency", "scaling efficiency [%]", "%", 100
     )
