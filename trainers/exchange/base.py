@@ -103,7 +103,7 @@ class Exchange:
     @property
     def takes_early(self) -> bool:
         """Whether units can be submitted during backward, as soon as they are complete."""
-        return isinstance(self.collectives, ThreadCollectiveQueue) and not self.memory.needs_norm
+        return self.collectives.in_background and not self.memory.needs_norm
 
     def mean(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> Traffic:
         """Replace every unit's gradient by the mean over the workers of its compressed form; return the traffic."""
@@ -233,14 +233,23 @@ class Exchange:
                 parcel.compressor.agree(parcel.key, maximum)
                 self._encode(parcel)
 
-    def finish(self) -> Traffic:
-        """Complete the step: communicate, and decode the mean into every unit's gradient; return the traffic."""
+    def post(self) -> None:
+        """Post everything that was submitted; `finish` may be called later, with `overlap` after it has travelled."""
         if self._waiting:
             self._agree()
-        lanes = [lane for lane in self._lanes.values() if lane.is_used]
+            self._waiting = []
         with self.watch("communicate"):
-            for lane in lanes:
+            for lane in self._used_lanes:
                 lane.post()
+
+    @property
+    def _used_lanes(self) -> list[Lane]:
+        return [lane for lane in self._lanes.values() if lane.is_used]
+
+    def finish(self) -> Traffic:
+        """Complete the step: communicate, and decode the mean into every unit's gradient; return the traffic."""
+        self.post()
+        lanes = self._used_lanes
         for lane in lanes:
             for parcel, payload in lane.communicate():
                 with self.watch("encode"):

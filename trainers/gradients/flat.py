@@ -84,6 +84,15 @@ class Flat:
         part.named, part.values, part.gradients = self.named[first:last], self.values[piece], self.gradients[piece]
         return part
 
+    def with_buffers(self, values: torch.Tensor, gradients: torch.Tensor) -> Flat:
+        """Return the same tensors with other buffers, which need not be those of the model.
+
+        Only an optimizer that looks at no single tensor can use the result.
+        """
+        part = copy.copy(self)
+        part.values, part.gradients = values, gradients
+        return part
+
     def cut_units(self, granularity: str, bucket_mib: float, pieces: int = 1) -> list[Unit]:
         """Cut the gradient into units, in the order of the parameters.
 

@@ -34,6 +34,9 @@ class CollectiveQueue:
         early: how many of these calls were posted during backward.
     """
 
+    in_background = False
+    """Whether collectives are executed while the worker does something else."""
+
     def __init__(self, comm: Any, watch: Stopwatch) -> None:
         self.comm, self.watch = comm, watch
         self._posted: list[Work] = []
@@ -75,6 +78,8 @@ class ThreadCollectiveQueue(CollectiveQueue):
     Raises:
         UsageError: the MPI library does not allow calls from several threads.
     """
+
+    in_background = True
 
     def __init__(self, comm: Any, watch: Stopwatch) -> None:
         super().__init__(self._own(comm), watch)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from compressors import Compressor, CorruptPayload
 from compressors.message import Decode, Message
+from trainers.gradients.flat import Unit
 from trainers.lanes.parcel import Parcel
 from trainers.mpi.message_sizes import align
 
@@ -14,8 +15,8 @@ class Decoders:
     """The decoders of each unit, built when a unit first has a compressor."""
 
     def __init__(self) -> None:
-        self._adding: dict[int, tuple[Compressor, Decode]] = {}  # by unit, with its compressor
-        self._replacing: dict[int, tuple[Compressor, Decode]] = {}
+        self._adding: dict[int, tuple[Unit, Compressor, Decode]] = {}  # by the index of the unit
+        self._replacing: dict[int, tuple[Unit, Compressor, Decode]] = {}
 
     def __call__(
         self,
@@ -45,7 +46,8 @@ class Decoders:
             if not 0 <= size <= end - offset:
                 raise CorruptPayload(f"{unit.name}: a payload of {size} bytes in a message of {end - start}")
             decoder = prepared.get(unit.index)
-            if decoder is None or decoder[0] is not compressor:
-                decoder = prepared[unit.index] = compressor, compressor.build_decoder(unit.gradient, replace=first)
-            decoder[1](message, offset, size, parcel.key, weight)
+            if decoder is None or decoder[0] is not unit or decoder[1] is not compressor:
+                decode = compressor.build_decoder(unit.gradient, replace=first)
+                decoder = prepared[unit.index] = unit, compressor, decode
+            decoder[2](message, offset, size, parcel.key, weight)
             offset += align(size)

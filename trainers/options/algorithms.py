@@ -15,18 +15,59 @@ class Synchronous(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class LocalSGD(Checked):
-    """Local SGD: workers take steps of their own, and average the changes of their parameters every `steps` steps."""
+    """Local SGD: workers take steps of their own, and average the changes of their parameters every `steps` steps.
+
+    Args:
+        fragments: parts of the model, of which one is averaged every `steps / fragments` steps.
+        delay: steps between the begin of an averaging and the use of its result.
+        mixing: part of its own parameters that a worker keeps when it gets the result.
+        average: `mean` of the workers' changes; `radial_directional`: of their lengths and directions, by unit.
+    """
 
     steps: int = integer(8, low=1)
     from_step: int = integer(1, low=1)
     outer_lr: float = number(1.0, 0.0, above=True)
     outer_momentum: float = number(0.0, 0.0, 0.9999)
     outer_nesterov: bool = boolean(False)
+    fragments: int = integer(1, low=1)
+    delay: int = integer(0, low=0)
+    mixing: float = number(0.0, 0.0, 0.9999)
+    average: str = choice("mean", "mean", "radial_directional")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.outer_nesterov and self.outer_momentum == 0:
             raise InvalidParameter("outer_nesterov", True, "false where outer_momentum is 0")
+        if self.steps % self.fragments:
+            below, above = self.steps - self.steps % self.fragments, -(-self.steps // self.fragments) * self.fragments
+            near = f"{below} or {above}" if below else str(above)
+            raise InvalidParameter(
+                "steps", self.steps, f"a multiple of algorithm.fragments={self.fragments}, such as {near}"
+            )
+        if self.delay >= self.period and not self.delays_rounds:
+            rounds = f"; or {self.steps}, which delays each averaging by a whole round" if self.fragments == 1 else ""
+            valid = f"an integer from 0 to {self.period - 1}, below the {self.period} steps between two averagings"
+            raise InvalidParameter("delay", self.delay, valid + rounds)
+
+    @property
+    def period(self) -> int:
+        """Steps from one averaging of a fragment to that of the next."""
+        return self.steps // self.fragments
+
+    @property
+    def delays_rounds(self) -> bool:
+        """Whether the result of a round is used at the end of the next one."""
+        return self.fragments == 1 and self.delay == self.steps
+
+    @property
+    def looks_at_units(self) -> bool:
+        """Whether numbers depend on the borders of units."""
+        return self.fragments > 1 or self.average != "mean"
+
+    @property
+    def streams(self) -> bool:
+        """Whether workers have different parameters after an averaging, too."""
+        return self.fragments > 1 or self.delay > 0 or self.mixing > 0
 
 
 def _consensus_stepsize(default: float, word: str | None = None) -> Any:

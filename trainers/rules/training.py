@@ -18,6 +18,14 @@ _LOCAL_SGD = has("algorithm", "local_sgd")
 _ONEBIT_ADAM = has("optimizer", "onebit_adam")
 _EVERY_STEPS = given("evaluate_every_steps")
 _GROUPS = Condition("optimizer.groups", lambda run: bool(run.optimizer.groups))
+_STREAMS = Condition(
+    "algorithm.fragments above 1 or algorithm.delay above 0",
+    lambda run: read(run, "algorithm.fragments", 1) > 1 or read(run, "algorithm.delay", 0) > 0,
+    "{algorithm.fragments=} {algorithm.delay=}",
+)
+_NO_DELAY = Condition(
+    "algorithm=local_sgd without delay", lambda run: read(run, "algorithm.delay", 1) == 0, "{algorithm.delay=}"
+)
 _LATE = has_above("algorithm.from_step", 1)
 _TWO_MOMENTA = "the memory has the momentum"
 _MOMENTUM_CLIPPED = "the exchanged values are momenta"
@@ -87,7 +95,38 @@ RULES = (
     Rule(
         _LOCAL_SGD, given("clip.local_norm"), "gradients are not exchanged", "clip.norm, of every worker's own gradient"
     ),
-    Rule(_LOCAL_SGD, has("exchange.overlap", True), "no message is sent during backward", "exchange.overlap=false"),
+    Rule(
+        _NO_DELAY,
+        has("exchange.overlap", True),
+        "workers wait for the result, so that no message travels during a step",
+        "exchange.overlap=false, or algorithm.delay above 0",
+    ),
+    Rule(
+        _STREAMS,
+        Condition(
+            "another exchange than allreduce, allgather, mixed or sharded",
+            lambda run: read(run, "exchange") not in ("auto", "allreduce", "allgather", "mixed", "sharded"),
+            "{exchange=}",
+        ),
+        "it exchanges the whole model at once",
+        "exchange=auto, allreduce, allgather, mixed or sharded",
+    ),
+    Rule(
+        _STREAMS,
+        Condition(
+            "a compressor that needs the movement of all parameters",
+            lambda run: any(possible.needs_movement for possible in run.policy.list_possible(run.compressor)),
+            "{compressor=}",
+        ),
+        "it looks at the movement since the last averaging, which differs between workers",
+        "algorithm.fragments=1 algorithm.delay=0, or another compressor",
+    ),
+    Rule(
+        has("algorithm.average", "radial_directional"),
+        has("exchange.granularity", "bucket", "model"),
+        "it averages the changes of single tensors",
+        "exchange.granularity=layer",
+    ),
     Rule(
         _LOCAL_SGD,
         has("batch_norm", "synchronised"),
@@ -144,11 +183,12 @@ def _check_steps(run: RunConfig, steps: int) -> None:
             key = "compressor" if compressor is run.compressor else f"policy.patterns: {compressor.name}"
             raise bad_value(f"{key}.start_step", first, f"an integer up to the number of steps ({steps})")
     if isinstance(run.algorithm, LocalSGD):
-        first, period = run.algorithm.from_step, run.algorithm.steps
+        first, period, delay = run.algorithm.from_step, run.algorithm.steps, run.algorithm.delay
         if first > steps:
             raise bad_value("algorithm.from_step", first, f"an integer up to the number of steps ({steps})")
-        if first + period - 1 > steps:
-            valid = f"an integer up to {steps - first + 1}, or nothing would be averaged in {steps} steps"
+        if first + period - 1 + delay > steps:
+            late = f" with algorithm.delay={delay}" * (delay > 0)
+            valid = f"an integer up to {steps - first + 1 - delay}, or nothing would be averaged in {steps} steps{late}"
             raise bad_value("algorithm.steps", period, valid)
 
     warmup = run.schedule.warmup_steps or 0

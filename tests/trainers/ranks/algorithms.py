@@ -16,6 +16,7 @@ from tests.trainers.arrays import random_arrays
 from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import main
 from trainers import data
+from trainers.algorithms.local_sgd import LocalSGD
 from trainers.config import run_config as configs
 from trainers.config.epochs import Epochs, Stretch
 from trainers.config.run_config import RunConfig
@@ -23,6 +24,7 @@ from trainers.data.batches import Shard
 from trainers.data.feeds import Batch, Feed
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.base import Traffic
+from trainers.gradients.flat import Unit
 from trainers.optimizers import schedules
 from trainers.optimizers.sgd import SGD
 from trainers.options.datasets import Digits
@@ -174,6 +176,105 @@ def post_local() -> None:
     assert sent == [False, False, False, True] * 2 + [False, False] and not alike(run.values)
 
 
+STREAMING = {"outer_lr": 0.7, "outer_momentum": 0.9, "outer_nesterov": True}
+STREAMS: list[dict[str, Any]] = [
+    {"steps": 4, "fragments": 2, "delay": 0, "mixing": 0.0},
+    {"steps": 4, "fragments": 4, "delay": 0, "mixing": 0.5},
+    {"steps": 6, "fragments": 2, "delay": 2, "mixing": 0.0},
+    {"steps": 6, "fragments": 3, "delay": 1, "mixing": 0.5},
+    {"steps": 4, "fragments": 1, "delay": 3, "mixing": 0.25},
+    {"steps": 3, "fragments": 1, "delay": 3, "mixing": 0.0},  # delayed rounds
+    {"steps": 3, "fragments": 1, "delay": 3, "mixing": 0.5},
+]
+
+
+def streaming() -> None:
+    """Fragments, delay and mixing against the rule in plain torch, with and without a thread for messages."""
+    for options in STREAMS:
+        for overlap in (False, True) if options["delay"] else (False,):
+            algorithm = {"name": "local_sgd", **STREAMING, **options}
+            run = Run(
+                algorithm=algorithm,
+                optimizer={**PLAIN, "weight_decay": 0.0},
+                exchange={"name": "auto", "overlap": overlap},
+                batch_norm="local",
+            )
+            assert isinstance(run.algorithm, LocalSGD)
+            follow_stream(run, options)
+            run.algorithm.setup.exchange.close()
+
+
+def follow_stream(run: Run, options: dict[str, Any]) -> None:
+    steps, fragments, delay, mixing = (options[key] for key in ("steps", "fragments", "delay", "mixing"))
+    places = [fragment.place for fragment in run.algorithm._fragments]
+    assert [place.start for place in places] == [0, *(place.stop for place in places[:-1])]
+    x, mine, momentum = run.values.clone(), run.values.clone(), torch.zeros_like(run.values)
+    waiting: dict[int, tuple[int, torch.Tensor]] = {}  # by the step of its use: fragment and change
+    sent: list[bool] = []
+    for step in range(1, STEPS + 1):
+        lr = run.begin(step)
+        mine = mine - lr * run.gradients
+        traffic = run.algorithm.finish()
+        sent.append(traffic.payload_bytes > 0)
+        change = None
+        if step % (steps // fragments) == 0:
+            fragment = step % steps // (steps // fragments)
+            change = everyone((x - mine)[places[fragment]].contiguous()).mean(0)
+            waiting[step + delay] = fragment, change
+        if step in waiting and (delay or change is not None):
+            used, mean = waiting.pop(step)
+            place = places[used]
+            momentum[place] = 0.9 * momentum[place] + mean
+            x[place] = x[place] - 0.7 * (mean + 0.9 * momentum[place])
+            mine[place] = mixing * mine[place] + (1 - mixing) * x[place]
+        elif step == steps == delay:  # the first of the delayed rounds: there is no result yet
+            mine = mixing * mine + (1 - mixing) * x
+        close(run.values, mine)
+        mine = run.values.clone()
+    begun = list(range(steps // fragments, STEPS + 1, steps // fragments))
+    in_background = run.algorithm.setup.exchange.collectives.in_background
+    late = delay if in_background else 0
+    assert [step for step, any_sent in enumerate(sent, 1) if any_sent] == [s + late for s in begun if s + late <= STEPS]
+
+
+def schedule_of_fragments() -> None:
+    """The worked example of MaxText: 12 steps and 4 fragments; fragments 1, 2, 3, 0 after steps 3, 6, 9, 12."""
+    run = Run(algorithm={"name": "local_sgd", "steps": 12, "fragments": 4, "delay": 1})
+    seen = []
+    for step in range(1, STEPS + 1):
+        before = [run.algorithm._anchor[fragment.place].clone() for fragment in run.algorithm._fragments]
+        run.steps(step, step)
+        for number, fragment in enumerate(run.algorithm._fragments):
+            if not torch.equal(run.algorithm._anchor[fragment.place], before[number]):
+                seen.append((step, number))
+    assert seen == [(4, 1), (7, 2), (10, 3), (13, 0), (16, 1), (19, 2), (22, 3)]
+
+
+def radial_directional() -> None:
+    """The mean length of each tensor's change, along the mean of its directions."""
+    algorithm = {"name": "local_sgd", "steps": 2, "average": "radial_directional"}
+    run = Run(algorithm=algorithm, optimizer={**PLAIN, "weight_decay": 0.0}, batch_norm="local")
+    for step in range(1, 7):
+        before = run.values.clone()
+        lr = run.begin(step)
+        mine = run.values - lr * run.gradients
+        run.algorithm.finish()
+        if step % 2:
+            x = before
+            continue
+        for unit, place in ((unit, find_place(run, unit)) for unit in run.algorithm.setup.units):
+            changes = everyone((x - mine)[place].contiguous())
+            lengths = changes.norm(dim=1, keepdim=True)
+            direction = (changes / lengths).mean(0)
+            close(run.values[place], x[place] - lengths.mean() * direction / direction.norm())
+            assert unit.values.numel() == place.stop - place.start
+
+
+def find_place(run: Run, unit: Unit) -> slice:
+    start = unit.gradient.storage_offset()
+    return slice(start, start + unit.gradient.numel())
+
+
 def evaluation() -> None:
     """Of the mean of the workers, which disturbs nothing."""
     run, undisturbed = Run(algorithm=LOCAL), Run(algorithm=LOCAL)
@@ -201,6 +302,9 @@ GOING_ON: list[dict[str, Any]] = [
     {"algorithm": {**LOCAL, "outer_momentum": 0.5}, "compressor": "topk", "memory": "residual"},
     {"algorithm": {**LOCAL, "from_step": 10}, "compressor": "topk", "memory": "scaled_residual", "optimizer": "adam"},
     {"algorithm": LOCAL, "optimizer": "lars", "compressor": "intsgd"},
+    {"algorithm": {**LOCAL, "fragments": 2, "delay": 1, "mixing": 0.5, "outer_momentum": 0.5}}
+    | {"compressor": "topk", "memory": "residual", "exchange": {"name": "auto", "overlap": True}},
+    {"algorithm": {"name": "local_sgd", "steps": 3, "delay": 3, "average": "radial_directional"}},
     {"optimizer": ONEBIT, "compressor": "onebit", "memory": "residual"},
     {"optimizer": "dgc_sgd", "compressor": "topk", "memory": "dgc"},
     {"optimizer": "signum", "clip": {"norm": 0.5, "local_norm": 1.0}},
@@ -374,13 +478,14 @@ def whole_runs(folder: str) -> None:
 
 
 def of_two(folder: str) -> None:
-    for test in (averaging, post_local, going_on, refused, dgc_sgd, clipping, accumulation):
+    for test in (averaging, post_local, streaming, going_on, refused, dgc_sgd, clipping, accumulation):
         test()
     whole_runs(folder)
 
 
 def of_three() -> None:
-    for test in (one_local_step_is_synchronous, outer_optimizer, evaluation, onebit_adam, accumulation):
+    outer = (one_local_step_is_synchronous, outer_optimizer, streaming, schedule_of_fragments, radial_directional)
+    for test in (*outer, evaluation, onebit_adam, accumulation):
         test()
 
 
