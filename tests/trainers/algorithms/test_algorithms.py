@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gradsweep.errors import UsageError
 from gradsweep.options.parameters import InvalidParameter
 from tests.trainers.configs import compose_config
 from tests.trainers.start_ranks import run_ranks
+from trainers.algorithms.fragments import cut_fragments
 from trainers.config import run_config as configs
+from trainers.gradients.flat import Unit
 from trainers.options.algorithms import LocalSGD
 from trainers.rules import training
 from trainers.rules.resolve import resolve
@@ -54,6 +58,27 @@ LOCAL = {"algorithm": "local_sgd"}
         (
             {**LOCAL, "max_steps": 7},
             "algorithm.steps=8: valid is an integer up to 7, or nothing would be averaged in 7 steps",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "delay": 3}, "max_steps": 10},
+            "algorithm.steps=8: valid is an integer up to 7, or nothing would be averaged in 10 steps with",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "fragments": 2}, "exchange": "hierarchical"},
+            "algorithm.fragments=2 algorithm.delay=0 with exchange=hierarchical: it exchanges the whole model at once",
+        ),
+        (
+            {**LOCAL, "exchange": {"name": "allreduce", "overlap": True}},
+            "algorithm.delay=0 with exchange.overlap=True: workers wait for the result",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "delay": 1}, "compressor": "intsgd"},
+            "algorithm.fragments=1 algorithm.delay=1 with compressor=intsgd: it looks at the movement",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "average": "radial_directional"}}
+            | {"exchange": {"name": "allreduce", "granularity": "model"}},
+            "algorithm.average=radial_directional with exchange.granularity=model: it averages the changes of",
         ),
         (
             {"algorithm": {"name": "local_sgd", "from_step": 9}, "max_steps": 8},
@@ -107,3 +132,34 @@ def test_a_compressor_that_would_never_begin_is_refused_when_the_length_is_known
 def test_nesterov_outside_needs_momentum() -> None:
     with pytest.raises(InvalidParameter, match="^outer_nesterov=True: valid is false where outer_momentum is 0"):
         LocalSGD(outer_nesterov=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 30, "fragments": 7}, "steps=30: valid is a multiple of algorithm.fragments=7, such as 28 or 35"),
+        ({"steps": 3, "fragments": 4}, "steps=3: valid is a multiple of algorithm.fragments=4, such as 4"),
+        ({"steps": 30, "fragments": 3, "delay": 10}, "delay=10: valid is an integer from 0 to 9, below the 10 steps"),
+        (
+            {"steps": 8, "delay": 9},
+            "delay=9: valid is an integer from 0 to 7, below the 8 .*; or 8, which delays",
+        ),
+    ],
+)
+def test_fragments_and_delay_fit_the_steps(options: dict[str, int], message: str) -> None:
+    with pytest.raises(InvalidParameter, match=message):
+        LocalSGD(**options)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_fragments_have_about_the_same_size(seed: int) -> None:
+    draw = random.Random(seed)
+    sizes = [draw.choice([1, 10, 100, 1000]) for _ in range(draw.randint(5, 40))]
+    units = [Unit(i, str(i), torch.empty(size), torch.empty(size)) for i, size in enumerate(sizes)]
+    for count in range(1, len(units) + 1):
+        fragments = cut_fragments(units, count)
+        assert [unit for fragment in fragments for unit in fragment.units] == units and all(f.units for f in fragments)
+        assert max(f.place.stop - f.place.start for f in fragments) <= sum(sizes) / count + max(sizes)
+        assert fragments[-1].place.stop == sum(sizes)
+    with pytest.raises(UsageError, match=rf"algorithm.fragments={len(units) + 1}: valid is .* to {len(units)}, "):
+        cut_fragments(units, len(units) + 1)

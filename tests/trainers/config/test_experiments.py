@@ -19,6 +19,7 @@ from trainers.config.run_config import parse
 from trainers.optimizers import schedules
 
 CIFAR, IMAGENET, EPSILON = ((3, 32, 32), 10), ((3, 224, 224), 1000), ((2000,), 2)
+TEXT = ((64,), 65)
 SMALL = {
     "quick",
     "digits_scaling",
@@ -98,9 +99,13 @@ def test_every_experiment_runs_to_its_end(part: int, tmp_path: Path, published: 
         epochs = 6 if name.startswith("dgc") and name != "dgc_resnet50_imagenet" else 2
         size = 4 if published[name]["batch"]["per"] == "worker" else 8
         grows = "phases=[{epoch:0,size:32},{epoch:1,size:48,batch:2}]" if name == "layerwise_resnet50_imagenet" else ""
-        length = f"epochs={epochs} max_steps={epochs} {grows}"
         shallow = "model.depth=8" if re.search("resnet(20|110)", name) else ""
-        small = f"{text} model.layers=1 schedule.warmup_steps=1" if name.startswith("gpt") else images
+        small = (
+            f"{text} model.layers=1 schedule.warmup_steps=1" if published[name]["model"]["name"] == "gpt" else images
+        )
+        if published[name]["algorithm"]["name"] == "local_sgd":  # past the first averaging of all fragments
+            small, epochs = f"{small} algorithm.steps=6", 8
+        length = f"epochs={epochs} max_steps={epochs} {grows}"
         commands.append(f"experiment={name} data.root={tmp_path} {small} batch.size={size} {length} {shallow}")
     configs = dict(zip(chosen, composed(commands), strict=True))
     file = tmp_path / "configs.json"
@@ -143,7 +148,16 @@ MESSAGES: list[tuple[str, Any, int, Callable[[float, list[list[int]]], float], f
     ("powersgd_resnet18 compressor.rank=2", CIFAR, 11_173_962, mib_per_epoch, 7.5, 8.5),
     ("powersgd_resnet18 compressor.rank=4", CIFAR, 11_173_962, mib_per_epoch, 13.5, 14.5),
     ("atomo_resnet18 compressor=none", CIFAR, 11_173_962, whole, 4 * 11_173_962, 4 * 11_173_962),
-    ("gpt_char_cpu", ((64,), 65), 804_096, whole, 4 * 804_096, 4 * 804_096),
+    ("gpt_char_cpu", TEXT, 804_096, whole, 4 * 804_096, 4 * 804_096),
+    ("diloco_gpt", TEXT, 804_096, whole, 4 * 804_096, 4 * 804_096),
+    ("muloco_gpt", TEXT, 804_096, whole, 4 * 804_096, 4 * 804_096),
+    # four bits an element, and a norm for each of 27 tensors
+    ("streaming_diloco_gpt", TEXT, 804_096, whole, 402_048, 402_300),
+    # 194 blocks of 64 x 64 and 10 of 13 x 64, of each 64 elements in 14 bits, and 9 vectors of 128 elements
+    ("sparseloco_gpt", TEXT, 804_096, whole, 204 * 112, 204 * 112 + 9 * 128),
+    # of each block 32 coefficients, with positions in less than 12 bits each
+    ("demo_gpt", TEXT, 804_096, whole, 204 * 32 * 4, 204 * 32 * 5.5 + 9 * 128 * 4),
+    ("sparta_gpt", TEXT, 804_096, whole, 4 * 4_020, 4 * 4_047),
     ("gpt_char", ((256,), 65), 10_745_088, whole, 4 * 10_745_088, 4 * 10_745_088),
     ("grace_resnet20 compressor=none", CIFAR, 269_722, whole, 4 * 269_722, 4 * 269_722),
     ("grace_resnet20 compressor.ratio=0.01", CIFAR, 269_722, whole, 14_400, 14_800),
@@ -212,6 +226,13 @@ RATES: dict[str, tuple[int, dict[float, float]]] = {
     "powersgd_resnet18": (25, {0: 0.1, 2.52: 0.856, 5: 1.6, 149: 1.6, 150: 0.16, 250: 0.016}),
     "atomo_resnet18": (25, {0: 0.1, 199: 0.1}),
     "gpt_char_cpu": (500, {0.098: 5e-4, 0.2: 1e-3, 2.1: 5.5e-4, 3.998: 1e-4}),
+    **{
+        f"{name}_gpt": (500, {0.098: rate / 2, 0.2: rate, 2.1: 0.55 * rate, 3.998: rate / 10})
+        for name, rate in {
+            **dict.fromkeys(("diloco", "streaming_diloco", "sparseloco", "sparta"), 1e-3),
+            **{"muloco": 0.03, "demo": 4e-4},
+        }.items()
+    },
     "gpt_char": (50, {0.98: 5e-4, 2: 1e-3, 51: 5.5e-4, 99.98: 1e-4}),
     "grace_resnet20": (391, {0: 0.1, 82: 0.01, 123: 0.001}),
     **{
