@@ -17,6 +17,7 @@ METHODS: dict[type, str] = {
     options.DCD: "dcd_ecd_psgd.DCD",
     options.ECD: "dcd_ecd_psgd.ECD",
     options.SGP: "sgp.SGP",
+    options.NoLoCo: "noloco.NoLoCo",
 }
 """Module and class of an algorithm, by its options."""
 

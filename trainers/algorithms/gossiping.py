@@ -61,9 +61,9 @@ class Gossiping(Algorithm):
         return None
 
     @torch.no_grad()
-    def send(self) -> None:
-        """Compress all units and send the message to the neighbours."""
-        self.gossip.begin(self._step, epoch=self._epoch, lr=self._lr, measure=self._measure)
+    def send(self, turn: int | None = None) -> None:
+        """Compress all units and send the message to the neighbours, which are those of `turn`; None: of the step."""
+        self.gossip.begin(self._step, epoch=self._epoch, lr=self._lr, measure=self._measure, turn=turn)
         for unit in reversed(self.setup.units):
             with self.setup.watch("encode"):
                 leaving = self.prepare_outgoing(unit)

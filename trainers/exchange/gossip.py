@@ -79,13 +79,17 @@ class Gossip(Exchange):
     @property
     def own(self) -> float:
         """The weight of this worker's own parameters in the step of the last message."""
-        return self.mixing.get_own_weight(self.comm.rank, self._step)
+        return self.mixing.get_own_weight(self.comm.rank, self._turn)
 
     def _get_lane(self, compressor: Compressor) -> Lane:
         return self.lane
 
-    def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
-        self.lane.prepare_step(step, len(self.units))
+    def begin(
+        self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False, turn: int | None = None
+    ) -> None:
+        """Start step `step` (from 1); its neighbours are those of step `turn` in `mixing`, by default of `step`."""
+        self._turn = step if turn is None else turn
+        self.lane.prepare_step(self._turn, len(self.units))
         super().begin(step, epoch=epoch, lr=lr, measure=measure)
 
     def submit(self, unit: Unit) -> None:

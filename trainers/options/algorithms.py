@@ -131,6 +131,22 @@ class SGP(Decentralised):
     """Stochastic gradient push: parameters are mixed by push-sum, on directed graphs, too."""
 
 
+@dataclasses.dataclass(frozen=True)
+class NoLoCo(Decentralised):
+    """NoLoCo: local steps, and every `steps` steps an outer step with the mean of a worker and its neighbours.
+
+    Args:
+        outer_lr: factor of the mean change.
+        outer_momentum: momentum of the outer steps.
+        consensus: factor of the distance from the neighbours' mean; null: `outer_lr`, as in the authors' code.
+    """
+
+    steps: int = integer(50, low=1)
+    outer_lr: float = number(0.7, 0.0, above=True)
+    outer_momentum: float = number(0.5, 0.0, 0.9999)
+    consensus: float | None = number(None, 0.0, above=True, optional=True)
+
+
 ALGORITHMS: dict[str, type] = {
     "sgd": Synchronous,
     "local_sgd": LocalSGD,
@@ -140,4 +156,5 @@ ALGORITHMS: dict[str, type] = {
     "dcd": DCD,
     "ecd": ECD,
     "sgp": SGP,
+    "noloco": NoLoCo,
 }

@@ -127,6 +127,19 @@ class RandomRegular(Topology):
 
 
 @dataclasses.dataclass(frozen=True)
+class RandomPairs(Topology):
+    """Pairs drawn at random in every step, for an even number of workers; after `rounds` steps they repeat.
+
+    Li et al., "NoLoCo: No-all-reduce low communication training method for large models", 2025.
+    """
+
+    fixed: ClassVar[bool] = False
+
+    rounds: int = integer(100, low=1, high=10_000)
+    draw: int = integer(0, low=0, high=2**31 - 1)
+
+
+@dataclasses.dataclass(frozen=True)
 class Edges(Topology):
     """Links from a file: two numbers of workers a line, from 0, and optionally a weight; # begins a comment.
 
@@ -159,5 +172,6 @@ TOPOLOGIES: dict[str, type] = {
     "margulis": Margulis,
     "social": Social,
     "random_regular": RandomRegular,
+    "random_pairs": RandomPairs,
     "edges": Edges,
 }

@@ -94,7 +94,7 @@ class Racer:
                 self.worker = build_worker(config, self._comm)
             else:
                 self.worker = like.worker.change_exchange(config, self._comm)
-        self._period = config.algorithm.steps if isinstance(config.algorithm, LocalSGD) else 1
+        self._period = getattr(config.algorithm, "steps", 1)
         self.step = find_first_step(config, self.worker.schedule.epochs) - 1
         """The last step that was taken."""
         self.is_lost = False

@@ -92,7 +92,7 @@ RULES = (
 TOPOLOGY_RULES = (
     Rule(
         has("algorithm", "choco", "dcd", "ecd"),
-        has("topology", "one_peer_exponential"),
+        has("topology", "one_peer_exponential", "random_pairs"),
         "neighbours keep state of each other, so they must stay the same",
         f"topology={_FIXED}",
     ),
@@ -120,7 +120,7 @@ TOPOLOGY_RULES = (
         _WAITS,
         "exchange.overlap=false or algorithm.order=combine_then_adapt",
     ),
-    Rule(has("algorithm", "sgp"), _OVERLAP, _WAITS, "exchange.overlap=false"),
+    Rule(has("algorithm", "sgp", "noloco"), _OVERLAP, _WAITS, "exchange.overlap=false"),
 )
 """Of a decentralised run whose topology is valid."""
 

@@ -9,7 +9,7 @@ from gradsweep.options.parameters import InvalidParameter
 from trainers.config.groups import get_name
 from trainers.config.run_config import RunConfig
 from trainers.options import optimizers as options
-from trainers.options.algorithms import LocalSGD
+from trainers.options.algorithms import LocalSGD, NoLoCo
 from trainers.options.schedules import WSD, Regime
 from trainers.rules.rule import Condition, Rule, given, has, has_above, has_other, read, refuse
 
@@ -191,6 +191,9 @@ def _check_steps(run: RunConfig, steps: int) -> None:
             valid = f"an integer up to {steps - first + 1 - delay}, or nothing would be averaged in {steps} steps{late}"
             raise bad_value("algorithm.steps", period, valid)
 
+    if isinstance(run.algorithm, NoLoCo) and run.algorithm.steps > steps:
+        valid = f"an integer up to {steps}, or nothing would be exchanged in {steps} steps"
+        raise bad_value("algorithm.steps", run.algorithm.steps, valid)
     warmup = run.schedule.warmup_steps or 0
     if warmup >= steps:
         raise bad_value("schedule.warmup_steps", warmup, f"an integer below the number of steps ({steps})")

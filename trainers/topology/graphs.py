@@ -79,6 +79,18 @@ def _random_regular(options: topologies.RandomRegular, workers: int) -> Graph:
             return graph
 
 
+def _random_pairs(options: topologies.RandomPairs, workers: int) -> list[Graph]:
+    """Return a graph of random pairs for each round; the rounds together connect all workers."""
+    draws = random.Random(options.draw)
+    rounds = []
+    for _ in range(options.rounds):
+        order = draws.sample(range(workers), workers)
+        graph = networkx.empty_graph(workers)
+        graph.add_edges_from(zip(order[::2], order[1::2], strict=True))
+        rounds.append(graph)
+    return rounds
+
+
 _BUILDERS: dict[type, Callable[[Any, int], Any]] = {
     topologies.Ring: lambda _, workers: networkx.cycle_graph(workers),
     topologies.Complete: lambda _, workers: networkx.complete_graph(workers),
@@ -92,5 +104,6 @@ _BUILDERS: dict[type, Callable[[Any, int], Any]] = {
     topologies.Margulis: _margulis,
     topologies.Social: _social,
     topologies.RandomRegular: _random_regular,
+    topologies.RandomPairs: _random_pairs,
     topologies.Edges: edges.build_graph,
 }

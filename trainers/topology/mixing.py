@@ -8,6 +8,8 @@ import math
 
 import numpy as np
 
+_LONG, _PERIODS = 16, 10
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mixing:
@@ -100,12 +102,29 @@ class Mixing:
         - W column-stochastic: x does not converge to its mean, but x / w of push-sum does, by rho a step in the long
           run (Nedic & Olshevsky, 2015).
         """
+        if self.period > _LONG:
+            return 1.0 - self._measure_rate()
         product = functools.reduce(lambda before, matrix: matrix @ before, self.matrices)
         spectrum = np.linalg.eigvalsh if self.symmetric and self.period == 1 else np.linalg.eigvals
         magnitudes = np.sort(np.abs(spectrum(product)))[::-1]
         second = float(magnitudes[1]) if len(magnitudes) > 1 else 0.0
         second = 0.0 if second < 1e-12 else 1.0 if second > 1 - 1e-12 else second
         return 1.0 - second ** (1 / self.period)
+
+    def _measure_rate(self) -> float:
+        """Return the factor of the distance from consensus in a step, in the mean over some periods.
+
+        The product of many matrices would underflow.
+        """
+        x, logs = np.random.default_rng(0).standard_normal(self.workers), []
+        for step in range(1, 2 * _PERIODS * self.period + 1):
+            x = x - x.mean()
+            length = float(np.linalg.norm(x))
+            if length < 1e-12:
+                return 0.0
+            x = self.get_matrix(step) @ (x / length)
+            logs.append(math.log(length))
+        return math.exp(float(np.mean(logs[_PERIODS * self.period :])))
 
     def count_steps_to(self, share: float) -> int | None:
         """Return the number of steps, by the gap, until the distance from consensus is `share` of its initial value.

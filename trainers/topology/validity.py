@@ -17,6 +17,7 @@ from trainers.options.topologies import (
     Hypercube,
     Margulis,
     NoTopology,
+    RandomPairs,
     RandomRegular,
     Social,
     Torus,
@@ -35,6 +36,7 @@ LINES = (
     "topology.rows that does not divide the workers",
     "topology=hypercube if workers is no power of two, margulis if it is no square, expander if it is no prime, "
     f"social if it is not {SOCIAL}",
+    "topology=random_pairs with an odd number of workers, or with too few rounds to connect them",
     "topology=random_regular with as many neighbours as workers, or with degree times workers odd",
     "topology=edges if its file cannot be read, names an unknown worker, gives a link two weights, leaves a worker a "
     "negative own weight, or is not connected",
@@ -117,6 +119,17 @@ def _random_regular(options: RandomRegular, workers: int) -> None:
         raise bad_value("topology.degree", options.degree, words)
 
 
+def _random_pairs(options: RandomPairs, workers: int) -> None:
+    if workers > 1 and workers % 2:
+        raise UsageError(
+            f"topology=random_pairs with workers={workers}: a worker would be left over; valid is an even number: "
+            f"{workers - 1} or {workers + 1}"
+        )
+    # connected after so many rounds but with negligible probability: a union of r matchings of n workers
+    if (least := 4 * math.ceil(math.log2(max(workers, 2)))) > options.rounds:
+        raise bad_value("topology.rounds", options.rounds, f"an integer from {least} to 10000 with workers={workers}")
+
+
 def _check_plugin(options: Any, workers: int) -> None:
     """Refuse a topology of a plug-in that cannot be built, is not connected, or has other nodes than the workers."""
     import networkx
@@ -144,6 +157,7 @@ _RULES: dict[type, Callable[[Any, int], object]] = {
     Expander: _require("a prime", _is_prime),
     Social: _social,
     RandomRegular: _random_regular,
+    RandomPairs: _random_pairs,
     Edges: edges.build_graph,
 }
 
@@ -170,7 +184,7 @@ def _check_mixes(options: Any, workers: int) -> None:
 
     from trainers.topology import graphs, weights
 
-    (graph,) = graphs.build(options, workers)
+    graph = graphs.build(options, workers)[0]
     if weights.build_matrix(graph, options.weights, False).diagonal().any():
         return
     if not networkx.is_aperiodic(graph) if graph.is_directed() else networkx.is_bipartite(graph):

@@ -177,7 +177,7 @@ def _infer_traffic(group: Sequence[RunRow]) -> Traffic | str:
         return "algorithm.fragments and algorithm.delay are not in the cost model"
     is_gossip = _is_gossip(first)
     degree = 0.0 if topology == "complete" else max(_to_number(row.get("messages_per_step")) for row in group)
-    is_local = format_setting(first.get("algorithm")) == "local_sgd"
+    is_local = format_setting(first.get("algorithm")) in ("local_sgd", "noloco")
     found = infer_traffic(
         format_setting(first["compressor"]),
         "gossip" if is_gossip else format_setting(first.get("exchange")),

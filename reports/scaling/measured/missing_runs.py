@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 GROWING = frozenset({"exponential", "hypercube"})
 """Topologies in which a worker has lg W neighbours."""
-_ALIKE = frozenset({"complete", "ring", "one_peer_exponential", "random_regular"})
+_ALIKE = frozenset({"complete", "ring", "one_peer_exponential", "random_regular", "random_pairs"})
 """Topologies in which a worker has as many neighbours with any number of workers, or all others."""
 
 

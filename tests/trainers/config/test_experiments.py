@@ -103,7 +103,7 @@ def test_every_experiment_runs_to_its_end(part: int, tmp_path: Path, published: 
         small = (
             f"{text} model.layers=1 schedule.warmup_steps=1" if published[name]["model"]["name"] == "gpt" else images
         )
-        if published[name]["algorithm"]["name"] == "local_sgd":  # past the first averaging of all fragments
+        if published[name]["algorithm"]["name"] in ("local_sgd", "noloco"):  # past the first averaging of all fragments
             small, epochs = f"{small} algorithm.steps=6", 8
         length = f"epochs={epochs} max_steps={epochs} {grows}"
         commands.append(f"experiment={name} data.root={tmp_path} {small} batch.size={size} {length} {shallow}")
@@ -157,6 +157,7 @@ MESSAGES: list[tuple[str, Any, int, Callable[[float, list[list[int]]], float], f
     ("sparseloco_gpt", TEXT, 804_096, whole, 204 * 112, 204 * 112 + 9 * 128),
     # of each block 32 coefficients, with positions in less than 12 bits each
     ("demo_gpt", TEXT, 804_096, whole, 204 * 32 * 4, 204 * 32 * 5.5 + 9 * 128 * 4),
+    ("noloco_gpt", TEXT, 804_096, whole, 4 * 804_096, 4 * 804_096),
     ("sparta_gpt", TEXT, 804_096, whole, 4 * 4_020, 4 * 4_047),
     ("gpt_char", ((256,), 65), 10_745_088, whole, 4 * 10_745_088, 4 * 10_745_088),
     ("grace_resnet20 compressor=none", CIFAR, 269_722, whole, 4 * 269_722, 4 * 269_722),
@@ -229,7 +230,7 @@ RATES: dict[str, tuple[int, dict[float, float]]] = {
     **{
         f"{name}_gpt": (500, {0.098: rate / 2, 0.2: rate, 2.1: 0.55 * rate, 3.998: rate / 10})
         for name, rate in {
-            **dict.fromkeys(("diloco", "streaming_diloco", "sparseloco", "sparta"), 1e-3),
+            **dict.fromkeys(("diloco", "streaming_diloco", "sparseloco", "noloco", "sparta"), 1e-3),
             **{"muloco": 0.03, "demo": 4e-4},
         }.items()
     },

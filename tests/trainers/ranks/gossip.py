@@ -258,6 +258,31 @@ def wrong_lengths() -> None:
     assert said == (wanted if 0 in gossip.mixing.find_sources(COMM.rank, 1) else ""), (COMM.rank, said)
 
 
+def noloco() -> None:
+    """The rule of the paper in plain torch, where a worker gets both means."""
+    for consensus in (None, 0.2):
+        algorithm = {"name": "noloco", "steps": 3, "outer_lr": 0.7, "outer_momentum": 0.5, "consensus": consensus}
+        run = Run(algorithm=algorithm, topology="random_pairs", optimizer=PLAIN_SGD)
+        gossip = run.algorithm.setup.exchange
+        assert isinstance(gossip, Gossip)
+        c = 0.7 if consensus is None else consensus
+        slow, momentum = everyone(run.values), torch.zeros_like(everyone(run.values))
+        pairs = set()
+        for step in range(1, 13):
+            lr = run.begin(step)
+            x = everyone(run.values - lr * run.gradients)
+            traffic = run.algorithm.finish()
+            assert (traffic.sent_bytes == 4 * len(run.values)) == (step % 3 == 0), (step, traffic)
+            if step % 3 == 0:
+                w = torch.tensor(gossip.mixing.get_matrix(step // 3)).float()
+                pairs.add(tuple(w.flatten().tolist()))
+                momentum = 0.5 * momentum + 0.7 * w @ (x - slow) + c * (w @ slow - slow)
+                slow = slow + momentum
+                x = slow
+            equal(everyone(run.values), x)
+        assert len(pairs) > 1 and float((x - x.mean(0)).norm()) > 1e-4
+
+
 GOING_ON: list[dict[str, Any]] = [
     {"algorithm": {"name": "choco", "order": LATE}, "compressor": TOPK},
     {"algorithm": {"name": "choco"}, "compressor": "qsgd", "optimizer": "adam"},
@@ -266,6 +291,7 @@ GOING_ON: list[dict[str, Any]] = [
     {"algorithm": {"name": "dcd"}, "compressor": "qsgd", "exchange": {"name": "gossip", "overlap": True}},
     {"algorithm": {"name": "ecd"}, "compressor": "qsgd"},
     {"algorithm": {"name": "sgp"}, "topology": "exponential"},
+    {"algorithm": {"name": "noloco", "steps": 3}, "topology": "random_pairs", "compressor": ROUGH},
     {"algorithm": {"name": "choco"}, "compressor": TOPK, "policy": {"start_step": 5, "dense_1d": True}},
 ]
 
@@ -324,7 +350,7 @@ def measured() -> None:
 
 
 def of_four() -> None:
-    for test in (formulas, equalities, contraction, lasting, going_on, ways, measured, push_sum, wrong_lengths):
+    for test in (formulas, equalities, contraction, lasting, noloco, going_on, ways, measured, push_sum, wrong_lengths):
         test()
 
 
