@@ -43,6 +43,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("nuqsgd", {}),
     ("int8", {"scheme": "symmetric", "bits": 4}),
     ("dynamic8", {}),
+    ("fp8", {}),
     ("intsgd", {}),
     ("quantile_sketch", {"bins": 4}),
     ("sign", {}),

@@ -146,6 +146,8 @@ LONG_BUCKETS: list[tuple[str, dict[str, Any]]] = [
     ("int8", {"bucket_size": 8192}),
     ("int8", {"bucket_size": 4500, "scheme": "symmetric", "stochastic": True}),
     ("dynamic8", {"bucket_size": 8192}),
+    ("fp8", {"bucket_size": 8192}),
+    ("fp8", {"bucket_size": 4500, "format": "e5m2", "stochastic": True}),
     ("onebit", {"bucket_size": 8192}),
     ("nuqsgd", {"bucket_size": 8192}),
     ("qsgd", {"bucket_size": 8192, "coding": "elias"}),
