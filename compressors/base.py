@@ -97,6 +97,8 @@ class Compressor(Checked, Stateless, ABC):
     """The payloads of two tensors, one behind the other, are that of both tensors joined to one vector."""
     needs_movement: ClassVar[bool] = False
     """Wants `observe_movement` called before every step."""
+    follows_mean: ClassVar[bool] = False
+    """`finish` takes from the mean how the next step is encoded, so all workers must finish with the same mean."""
     largest: ClassVar[float] = math.inf
     """Elements of a larger magnitude may arrive as Inf."""
     smallest: ClassVar[float] = 0.0

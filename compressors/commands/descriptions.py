@@ -67,6 +67,7 @@ def format_traits(compressor: Compressor) -> str:
         "no scale": compressor.scale_free,
         "same draws on all workers": compressor.shared_draws,
         "needs movement": compressor.needs_movement,
+        "follows the mean": compressor.follows_mean,
     }
     return ", ".join(trait for trait, applies in traits.items() if applies)
 

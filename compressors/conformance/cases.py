@@ -37,6 +37,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"rank": 1, "warm_start": False},
         {"rank": 4, "orthogonalisation": "qr", "min_compression_rate": 1.0},
     ],
+    "acp_sgd": [{"rank": 1}, {"rank": 3, "min_compression_rate": 1.0}],
     "int8": [
         {"stochastic": True},
         {"scheme": "symmetric"},

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import ClassVar
 
 from compressors.base import EXACT, Cooperative, Law, Reduction, Sum, Swap, count_elements
-from compressors.kernels import buffers, threads
+from compressors.kernels import buffers
 from compressors.lazy import torch
 from compressors.low_rank.linear_algebra import thin_products
-from compressors.random_key import Key, splitmix64
+from compressors.low_rank.linear_algebra.factors import (
+    Factors,
+    calculating,
+    draw,
+    find_matrix_shape,
+    make_orthonormal,
+)
+from compressors.random_key import Key
 from compressors.unit_state import Stateful
 from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
-
-Factors = tuple[tuple[int, int], tuple[int, int]]
-"""The shapes of both factors of a matrix."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +89,7 @@ class PowerSGD(Cooperative, Stateful):
 
     def matrix_shape(self, shape: Sequence[int]) -> tuple[int, int]:
         """Return the numbers of rows and columns of the matrix to which a tensor of `shape` is reshaped."""
-        return (shape[0] if shape else 1, count_elements(shape[1:]))
+        return find_matrix_shape(shape)
 
     def law(self, shape: Sequence[int]) -> Law:
         factors = self._factors(shape)
@@ -148,7 +151,7 @@ class PowerSGD(Cooperative, Stateful):
     def rounds(
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
     ) -> Generator[Sum | Swap, torch.Tensor, list[Reduction]]:
-        with _calculating():
+        with calculating():
             units = [buffers.as_float32(x) for x, _ in batch]
             work = thin_products.Work(units, [self._factors(x.shape, key.step) for x, key in batch])
             for number, q in work.right.items():
@@ -156,12 +159,12 @@ class PowerSGD(Cooperative, Stateful):
         if not work.low and work.first.numel():
             yield Sum(work.first)
         for iteration in range(self.iterations if work.low else 0):
-            with _calculating():
+            with calculating():
                 for stack, numbers in work.right_stacks:
-                    self._refresh(stack, [batch[number][1] for number in numbers], iteration)
+                    make_orthonormal(stack, [batch[number][1] for number in numbers], 1 + iteration)
                 work.multiply_left()
             yield Sum(work.left_factors if iteration else work.first)
-            with _calculating():
+            with calculating():
                 for stack, _ in work.left_stacks:
                     if self.orthogonalisation == "qr":
                         thin_products.orthonormal_by_qr(stack)
@@ -170,9 +173,9 @@ class PowerSGD(Cooperative, Stateful):
                 work.multiply_right()
                 local = {number: q.clone() for number, q in work.right.items()} if self.error == "local" else work.right
             yield Sum(work.right_factors)
-            with _calculating():
+            with calculating():
                 work.right_factors.div_(workers)
-        with _calculating():
+        with calculating():
             if self.warm_start:
                 self.unit_tensors.update({batch[number][1].unit: {"q": q} for number, q in work.right.items()})
             return [
@@ -185,17 +188,7 @@ class PowerSGD(Cooperative, Stateful):
     def _start(self, q: torch.Tensor, key: Key) -> None:
         """Set `q` to the initial Q of a step: the previous step's, or random numbers that all workers share."""
         before = self.unit_tensors.get(key.unit, {}).get("q") if self.warm_start else None
-        q.copy_(before if before is not None and before.shape == q.shape else _draw(q, key, 0))
-
-    def _refresh(self, stack: torch.Tensor, keys: Sequence[Key], iteration: int) -> None:
-        """Make the rows of every Q^T in `stack` (b, r, columns) orthonormal; draw dependent rows anew."""
-        live = thin_products.orthonormal(stack)
-        if live.all():
-            return
-        for q, alive, key in zip(stack, live, keys, strict=True):
-            if not alive.all():
-                q.copy_(torch.where(alive[:, None], q, _draw(q, key, 1 + iteration)))
-                thin_products.orthonormal(q[None])
+        q.copy_(before if before is not None and before.shape == q.shape else draw(q, key))
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         payload = buffers.receive(payload, out.device, self._size(out.shape, key.step))
@@ -233,20 +226,8 @@ class BatchedPowerSGD(PowerSGD):
         return -(-count // columns), columns
 
 
-def _draw(q: torch.Tensor, key: Key, number: int) -> torch.Tensor:
-    """Return Gaussian numbers for `q`, the same on all workers; `number` distinguishes the draws of one step."""
-    return thin_products.gaussian(splitmix64(key.share().mix() ^ number), q.shape[0], q.shape[1], q.device)
-
-
 def _build_reduction(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> Reduction:
     """Return the reduction: `mean` is the payload of P with the mean Q of all workers, `own` with this worker's Q."""
     mean = torch.cat((left.reshape(-1), right.reshape(-1))).view(torch.uint8)
     own = mean if local is right else torch.cat((left.reshape(-1), local.reshape(-1))).view(torch.uint8)
     return Reduction(own, mean)
-
-
-@contextlib.contextmanager
-def _calculating() -> Iterator[None]:
-    """Compute within the block with one thread and without gradients; close the block before each communication."""
-    with threads.single_thread(), torch.no_grad():
-        yield

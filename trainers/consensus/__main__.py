@@ -129,6 +129,7 @@ def _compressor(text: str) -> Compressor:
     if (
         isinstance(compressor, Cooperative)
         or compressor.needs_movement
+        or compressor.follows_mean
         or compressor.needs_agreement(Key(0, 0, 1, 0))
         or compressor.scale_free
     ):

@@ -56,6 +56,7 @@ def _compressor(words: str, test: Callable[[Compressor], bool]) -> Condition:
 _COOPERATIVE = _compressor("whose mean takes rounds", lambda compressor: isinstance(compressor, Cooperative))
 _AGREES = _compressor("whose scale all agree on", lambda compressor: compressor.needs_agreement(Key(0, 0, 1, 0)))
 _MOVES = _compressor("that needs to know how far parameters move", lambda compressor: compressor.needs_movement)
+_FOLLOWS = _compressor("that follows the mean of all workers", lambda compressor: compressor.follows_mean)
 _SCALE_FREE = _compressor("of directions only", lambda compressor: compressor.scale_free)
 
 _SIZES = "{exchange=}, {exchange.granularity=}"
@@ -90,6 +91,12 @@ RULES = (
         "exchange=allreduce",
     ),
     Rule(
+        _FOLLOWS,
+        has("exchange", "sharded", "parameter_server", shown=_SIZES),
+        "all workers encode the next step by the same mean, which only the owner of a unit has here",
+        "exchange=allreduce",
+    ),
+    Rule(
         _compressor("of matrices", lambda compressor: compressor.needs_matrix),
         has("exchange.granularity", "bucket", "model", shown=_SIZES),
         "it works on the matrix of a layer",
@@ -114,6 +121,12 @@ RULES = (
         _GOSSIP,
         "its mean takes rounds of all workers, and each has neighbours only",
         "algorithm=sgd, or a compressor without rounds",
+    ),
+    Rule(
+        _FOLLOWS,
+        _GOSSIP,
+        "all workers encode the next step by the same mean, and each has neighbours only",
+        "algorithm=sgd, or a compressor whose payloads can be decoded alone, such as truncated_svd",
     ),
     Rule(
         Condition(

@@ -42,7 +42,9 @@ RENDEZVOUS = 3
 
 DENSE_BOUNDS = frozenset({"adaptive_threshold", "gaussiank", "none", "redsync_threshold", "sidco", "svd", "thresholdv"})
 """Compressors whose payloads may be as long as the gradient, which decides when a part leaves."""
-SUMMED = frozenset({"none", "fp16", "bf16", "randomk", "block_randomk", "intsgd", "powersgd", "batched_powersgd"})
+SUMMED = frozenset(
+    {"none", "fp16", "bf16", "randomk", "block_randomk", "intsgd", "powersgd", "batched_powersgd", "acp_sgd"}
+)
 """Compressors whose payloads the network adds if `exchange` is auto; used for runs of two workers, whose bytes are
 ambiguous."""
 SIZED = frozenset(

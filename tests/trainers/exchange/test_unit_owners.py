@@ -69,6 +69,12 @@ def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> N
         ),
         ({"compressor": "gtopk", "exchange": "parameter_server"}, "rounds of its own; valid is exchange=allreduce"),
         (
+            {"compressor": "acp_sgd", "exchange": {"name": "sharded", "second": "none"}},
+            "compressor=acp_sgd with exchange=sharded, exchange.granularity=layer: all workers encode the next step by "
+            "the same mean, which only the owner of a unit has here; valid is exchange=allreduce",
+        ),
+        ({"compressor": "acp_sgd", "exchange": "parameter_server"}, "the same mean, which only the owner of a unit"),
+        (
             {"compressor": "intsgd", "exchange": "sharded"},
             "compressor=intsgd with exchange=sharded, exchange.second=same: a worker cannot know the scale of a mean "
             "that is compressed again; valid is exchange.second=none",
@@ -132,6 +138,7 @@ def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> 
             "batch": {"size": 999},
         },
         {"compressor": "powersgd", "exchange": "hierarchical"},
+        {"compressor": "acp_sgd", "exchange": "hierarchical"},
         {"compressor": "sign", "exchange": {"name": "parameter_server", "backup": 1, "answer": "compressed"}},
         {"exchange": {"name": "sharded", "granularity": "model"}},
     ],

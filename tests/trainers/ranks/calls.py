@@ -39,6 +39,7 @@ CASES: dict[tuple[str, str, str], dict[str, float]] = {
     ("svd", "mixed", "dense_1d"): {"allgather": 3, "sizes": 3, "allreduce": 1},
     ("powersgd", "mixed", ""): {"rounds": 2},
     ("powersgd", "mixed", "dense_1d"): {"rounds": 2, "allreduce": 1},
+    ("acp_sgd", "allreduce", ""): {"allreduce": 7 / 3},  # 2 where P is sent, 3 where Q is
     ("intsgd", "allreduce", ""): {"agreement": 1, "allreduce": 3},
     ("gtopk", "mixed", ""): {"swaps": 1},
     ("none", "sharded", ""): {"alltoall": 1, "allgather": 1},
@@ -118,6 +119,10 @@ def recorded() -> None:
     ):
         result = trained(root / f"late{number}", **{**svd, **late})
         assert result["early_collectives_per_step"] == {}, (late, result)
+    factors = {"compressor": "acp_sgd", "exchange": {"name": "allreduce", "overlap": True}, "model": {"width": 256}}
+    result = trained(root / "factors", **factors)
+    calls, early = result["collectives_per_step"], result["early_collectives_per_step"]
+    assert calls.keys() == {"allreduce"} and early["allreduce"] >= 1, "one factor leaves during backward"
     for _ in range(2):
         result = trained(root / "c", compressor="none", exchange={"name": "allreduce"}, max_steps=7)
         assert result["collectives_per_step"] == {"allreduce": 7}, result

@@ -222,6 +222,7 @@ def signalled(worker: int) -> Callable[[], None]:
 COMPRESSORS: tuple[dict[str, Any], ...] = (
     {"name": "topk", "ratio": 0.1},
     {"name": "powersgd", "rank": 1},
+    {"name": "acp_sgd", "rank": 1},
     {"name": "randomk", "ratio": 0.2},
     {"name": "intsgd"},
     {"name": "qsgd"},

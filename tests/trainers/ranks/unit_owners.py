@@ -173,7 +173,7 @@ def traffic(*kinds: str) -> None:
     That making the communicators of nodes and leaders costs messages, too, is left out.
     """
     for kind in kinds or EXCHANGES:
-        for name in ("none", "fp16", "qsgd", "thresholdv", "terngrad", "sign", "intsgd", "powersgd"):
+        for name in ("none", "fp16", "qsgd", "thresholdv", "terngrad", "sign", "intsgd", "powersgd", "acp_sgd"):
             compressor = compressors.build(name, **({"share_scale": True} if name == "terngrad" else {}))
             kept = memories.build("none" if compressor.scale_free else "residual")
             if not allowed(kind, compressor, kept):

@@ -93,6 +93,11 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
         ({"compressor": "gtopk"}, "compressor=gtopk with exchange=gossip: its mean takes rounds of all workers"),
         ({"compressor": "intsgd"}, "compressor=intsgd with exchange=gossip: all workers agree on a scale, and each"),
         (
+            {"compressor": "acp_sgd"},
+            "compressor=acp_sgd with exchange=gossip: all workers encode the next step by the same mean, and each has "
+            "neighbours only; valid is algorithm=sgd, or a compressor whose payloads can be decoded alone",
+        ),
+        (
             {"compressor": {"name": "terngrad", "share_scale": True}},
             "compressor=terngrad with exchange=gossip: all workers agree on a scale, and each has neighbours only",
         ),
@@ -261,7 +266,7 @@ def test_what_goes_together_is_not_refused(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", compressors.registry())
 def test_every_compressor_works_with_choco_or_is_refused_for_its_kind(name: str) -> None:
     one = compressors.build(name)
-    agrees = one.needs_movement or one.needs_agreement(compressors.Key(0, 0, 1, 0))
+    agrees = one.needs_movement or one.follows_mean or one.needs_agreement(compressors.Key(0, 0, 1, 0))
     works = not (one.scale_free or agrees or hasattr(one, "rounds"))
     if works:
         resolve(compose_config(algorithm="choco", compressor=name))
