@@ -48,6 +48,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"bits": 1, "stochastic": True},
     ],
     "dynamic8": [{"bucket_size": 100}, {"bucket_size": None}],
+    "sign_norm": [{"scale": "l2"}, {"zeros": "plus"}, {"scale": "l2", "zeros": "plus"}],
     "signum": [{"beta": 0.5}],
     "intsgd": [{"bits": 32}],
     "quantile_sketch": [{"bins": 2}, {"bins": 19}],
