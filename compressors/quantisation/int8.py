@@ -87,13 +87,15 @@ class Int8(Bucketed):
 
 @dataclasses.dataclass(frozen=True)
 class Dynamic8(Bucketed):
-    """Dynamic tree quantisation (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016).
+    """Dynamic tree quantisation (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning", ICLR 2016), in
+    blocks (Dettmers, Lewis, Shleifer and Zettlemoyer, "8-bit Optimizers via Block-wise Quantization", ICLR 2022).
 
     A byte stands for a multiple of the largest magnitude m of its bucket of `bucket_size` elements (null: the
-    unit is one); the multiples are dense near 1 and go down to 5.5e-7. They are those of bitsandbytes' signed
-    dynamic map: for e = 0..6, the interval [0.1, 1] * 10^-e is cut into 2^(6 - e) parts of equal length, whose
-    midpoints are 127 magnitudes; these with both signs, 0, and 1. There is no -1: it arrives as -0.9929688.
-    An element goes to the nearest of them (from halfway between two, to the smaller magnitude).
+    unit is one); the multiples are dense near 1 and go down to 5.5e-7. The paper of 2016 has no buckets, and another
+    layout of the 8 bits. The multiples here are those of bitsandbytes' signed dynamic map, the code of the paper of
+    2022: for e = 0..6, the interval [0.1, 1] * 10^-e is cut into 2^(6 - e) parts of equal length, whose midpoints are
+    127 magnitudes; these with both signs, 0, and 1. There is no -1: it arrives as -0.9929688. An element goes to the
+    nearest of them (from halfway between two, to the smaller magnitude).
 
     Payload, for B buckets:
         B little-endian float32: the m; NaN for a bucket that holds NaN or Inf
@@ -105,7 +107,10 @@ class Dynamic8(Bucketed):
 
     name: ClassVar[str] = "dynamic8"
     aliases: ClassVar[tuple[str, ...]] = ("u8bit",)
-    paper: ClassVar[str] = "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016"
+    paper: ClassVar[str] = (
+        "Dettmers, 8-Bit Approximations for Parallelism in Deep Learning, ICLR 2016; "
+        "Dettmers et al., 8-bit Optimizers via Block-wise Quantization, ICLR 2022"
+    )
     reported: ClassVar[str] = "MNIST, CIFAR-10 and ImageNet: nothing lost; the paper's abstract"
     kernel: ClassVar[str] = "dynamic"
     flaw: ClassVar[str] = "a norm is negative or infinite"

@@ -20,7 +20,11 @@ from gradsweep.options.parameters import Valid, field, is_integer, number
 @dataclasses.dataclass(frozen=True)
 class IntSGD(Compressor, Stateful):
     """Integers on an adaptive scale (Mishchenko et al., "IntSGD: Adaptive Floatless Compression of Stochastic
-    Gradients", ICLR 2022, Algorithm 1, for every unit with its own scale).
+    Gradients", ICLR 2022).
+
+    The scale is that of the paper's Algorithm 1, computed for every unit by itself. In the paper, Algorithm 1 has one
+    scale for the whole model, and Algorithm 2 one for each block, with eps^2 d_l / d for a block of d_l of the model's
+    d elements in place of the eps^2 below.
 
     Q(x) = Int(alpha x) / alpha, where Int rounds to one of the two neighbouring integers at random, without
     bias. Integers are clipped to [-c, c], c = floor((2^(bits - 1) - 1) / n) for n workers (or the float32

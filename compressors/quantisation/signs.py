@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import ClassVar
@@ -12,7 +13,7 @@ from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
 from compressors.unit_state import Stateful
-from gradsweep.options.parameters import number
+from gradsweep.options.parameters import choice, number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,18 +92,22 @@ class Signum(_Votes, Stateful):
 
 @dataclasses.dataclass(frozen=True)
 class SignNorm(Elementwise):
-    """Signs times the mean magnitude (Karimireddy et al., "Error Feedback Fixes SignSGD", ICML 2019).
+    """Signs times one magnitude (Karimireddy et al., "Error Feedback Fixes SignSGD", ICML 2019).
 
-    Q(x) = (||x||_1 / n) sign(x), biased: it is meant to be used with error feedback. A zero (of either sign)
-    gets the sign of a fair coin, so E[Q(0)] = 0; a tensor of zeros stays zero.
+    Q(x) = s sign(x), biased: it is meant to be used with error feedback. The magnitude s is the mean magnitude
+    ||x||_1 / n with `scale` l1, or the root mean square ||x||_2 / sqrt(n) with l2, the operator of 1-bit Adam (Tang et
+    al., ICML 2021). The mean magnitude has the smallest error of all s: 0.363 ||x||^2 for normal x, against 0.404.
+
+    A zero (of either sign) gets the sign of a fair coin with `zeros` coin, so E[Q(0)] = 0, or +1 with plus, as in
+    DeepSpeed; a tensor of zeros stays zero.
 
     Payload:
-        1 little-endian float32: ||x||_1 / n; NaN if x holds NaN or Inf, and then Q(x) is NaN everywhere
+        1 little-endian float32: s; NaN if x holds NaN or Inf, and then Q(x) is NaN everywhere
         n bits, least significant bit first, the rest of the last byte zero: 1 for minus. All are 0 if
         the float32 is zero or NaN.
 
-    The mean is summed in float64: it does not overflow, and is wrong by no more than the rounding to float32. In
-    float32's denormals that is up to 7e-46 for every element, and a mean of less is zero: then Q(x) = 0.
+    s is summed in float64: it does not overflow, and is wrong by no more than the rounding to float32. In
+    float32's denormals that is up to 7e-46 for every element, and an s of less is zero: then Q(x) = 0.
     float64 is rounded to float32 first, beyond 3.4e38 to Inf.
     """
 
@@ -116,6 +121,9 @@ class SignNorm(Elementwise):
     takes_arrays: ClassVar[bool] = True
     flaw: ClassVar[str] = "the mean magnitude is negative or infinite"
 
+    scale: str = choice("l1", "l1", "l2")
+    zeros: str = choice("coin", "coin", "plus")
+
     def payload_bound(self, shape: Sequence[int]) -> int:
         return 4 + compute_packed_size(count_elements(shape), 1)
 
@@ -123,12 +131,16 @@ class SignNorm(Elementwise):
         return None, 4, 1
 
     def law(self, shape: Sequence[int]) -> Law:
-        # ||Q(x) - x||^2 = ||x||^2 - ||x||_1^2 / n, in expectation over the coins, and ||x||_1 >= ||x||; one-hot
-        # vectors are the worst. For a given x, delta is ||x||_1^2 / (n ||x||^2): 2 / pi for a normal one.
-        return Law(delta=1.0 / max(1, count_elements(shape)))
+        # ||Q(x) - x||^2 = ||x||^2 - 2 s ||x||_1 + n s^2, whatever signs zeros get, and ||x||_1 >= ||x||; one-hot
+        # vectors are the worst. For a given x and l1, delta is ||x||_1^2 / (n ||x||^2): 2 / pi for a normal one.
+        count = max(1, count_elements(shape))
+        if self.scale == "l1":
+            return Law(delta=1.0 / count)
+        omega = 2.0 - 2.0 / math.sqrt(count)
+        return Law(omega=omega, delta=1.0 - omega if omega < 1.0 else None)
 
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
-        kernels.encode_scaled(x, key.mix(), payload)
+        kernels.encode_scaled(x, key.mix(), self.scale == "l2", self.zeros == "coin", payload)
 
     def decode_add(self, kernels: ModuleType, payload: torch.Tensor, out: torch.Tensor, weight: float) -> bool:
         return bool(kernels.decode_add_scaled(payload, weight, out))

@@ -76,7 +76,8 @@ class GaussianK(RatioSparsifier):
     sparsification in distributed deep learning", 2019, Gaussian_k).
 
     With the mean m and the standard deviation s of all n elements, the threshold is |m| + z s, where z is what a
-    normal number exceeds in size with the probability k / n. Real gradients are not normal, so the elements above
+    normal number exceeds in size with the probability k / n. The paper adds m with its sign, so that there x and -x
+    have different thresholds; for m = 0 both rules are the same. Real gradients are not normal, so the elements above
     are counted: fewer than 2/3 k halve the threshold, more than 4/3 k multiply it by 1.5, `corrections` times at
     most. All that reach it in the end are sent, or the largest one if none does; nothing is cut off.
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from compressors import memories
+from compressors import build, memories
 from compressors.conformance.cases import draw_gaussian, make_key
 from compressors.low_rank.linear_algebra.gram_svd import keep_probabilities
 from compressors.low_rank.svd import SVD
@@ -95,6 +95,21 @@ def test_graces_residual_leaves_the_first_gradient_as_it_is_and_ours_does_not() 
     residuals: dict[str, torch.Tensor] = {}
     theirs = beta * residuals["a"] + gamma * gradient if "a" in residuals else gradient
     assert torch.equal(ours, gamma * gradient) and torch.equal(theirs, gradient)
+
+
+def test_spartas_average_of_some_coordinates_is_gossip_of_all_with_randomk() -> None:
+    """EXO Gym's SPARTA: the drawn coordinates become the workers' mean, all others stay."""
+    randomk, workers = build("randomk", ratio=0.05), 3
+    x = [draw_gaussian((400,), worker) for worker in range(workers)]
+    for step in range(3):
+        keys = [make_key(step, worker=worker) for worker in range(workers)]
+        q = [randomk.decompress(randomk.compress(one, key), one, key) for one, key in zip(x, keys, strict=True)]
+        mean, drawn = torch.stack(x).mean(0), q[0] != 0
+        assert int(drawn.sum()) == 20
+        for one, mine in zip(x, q, strict=True):
+            mixed = one + sum((other - mine) / workers for other in q)  # dpsgd on the complete graph
+            assert torch.allclose(mixed, torch.where(drawn, mean, one), atol=1e-6)
+            assert torch.equal(mixed[~drawn], one[~drawn])
 
 
 def expected(sigma: Floats, p: Floats, again: Callable[[int], bool]) -> Floats:

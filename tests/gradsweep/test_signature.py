@@ -43,13 +43,14 @@ def test_added_options_are_in_a_signature_where_they_differ_from_what_held_befor
 @pytest.mark.parametrize(
     ("section", "values", "added", "other"),
     [
+        ("compressor", {"name": "sign_norm"}, {"scale": "l1", "zeros": "coin"}, {"scale": "l2"}),
         ("dataset", {"name": "text", "bptt": 35}, {"order": "streams", "tokens": "words"}, {"order": "windows"}),
         ("memory", {"name": "scaled_residual"}, {"decay": 1.0}, {"decay": 0.999}),
         ("optimizer", {"name": "adam", "lr": 1e-3}, {"groups": []}, {"groups": [{"match": "a"}]}),
         ("schedule", {"name": "cosine"}, {"warmup_steps": None, "final": None}, {"final": 0.1}),
     ],
 )
-def test_texts_memories_optimizers_and_schedules_are_those_of_earlier_versions(
+def test_sections_with_added_options_are_those_of_earlier_versions(
     section: str, values: dict[str, Any], added: dict[str, Any], other: dict[str, Any]
 ) -> None:
     before = signature({**RUN, section: values})

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
@@ -30,8 +32,11 @@ def _read_signs(bits: Int32s, minus: Uint8s) -> tuple[np.int32, np.int32]:
 
 
 @helper
-def _flip_coins(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s) -> None:
-    """Give zeros random signs: element i of the tensor gets bit i mod 32 of draw i // 32; 32 divides `first`."""
+def _sign_zeros(bits: Int32s, first: int, stream: np.uint64, fair: np.uint32, minus: Uint8s) -> None:
+    """Give zeros signs: plus, or if `fair` is 1 random ones.
+
+    Element i of the tensor gets bit i mod 32 of draw i // 32; 32 divides `first`.
+    """
     low, high = halves(stream)
     for start in range(0, bits.size, 32):
         coins = draw(low, high, np.uint32((first + start) >> 5))
@@ -39,20 +44,22 @@ def _flip_coins(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s) -> N
         signs = minus[start : start + 32]
         for index in range(some.size):
             zero = np.uint32((some[index] & MAGNITUDE) == 0)
-            coin = np.uint32((coins >> np.uint32(index)) & zero)
+            coin = np.uint32((coins >> np.uint32(index)) & zero & fair)
             signs[index] = np.uint8(np.uint32(signs[index]) & np.uint32(np.uint32(1) - zero)) | np.uint8(coin)
 
 
 @helper
-def _write_block(bits: Int32s, first: int, stream: np.uint64, minus: Uint8s, payload: Uint8s) -> np.int32:
+def _write_block(
+    bits: Int32s, first: int, stream: np.uint64, fair: np.uint32, minus: Uint8s, payload: Uint8s
+) -> np.int32:
     """Write the signs of up to BLOCK elements, of which the first has index `first`, into exactly the bytes that they
     need.
 
-    Return the largest magnitude, as bits.
+    Zeros have random signs if `fair` is 1, else plus. Return the largest magnitude, as bits.
     """
     smallest, largest = _read_signs(bits, minus)
     if smallest == 0:
-        _flip_coins(bits, first, stream, minus)
+        _sign_zeros(bits, first, stream, fair, minus)
     minus[bits.size : (bits.size + 7) >> 3 << 3] = 0
     pack_bits(minus.view(np.uint64), payload)
     return largest
@@ -77,7 +84,7 @@ def _encode(bits: Int32s, key: np.uint64, payload: Uint8s) -> None:
     for first in range(0, bits.size, BLOCK):
         last = min(first + BLOCK, bits.size)
         part = payload[first >> 3 : (last + 7) >> 3]
-        largest = max(largest, _write_block(bits[first:last], first, stream, minus, part))
+        largest = max(largest, _write_block(bits[first:last], first, stream, np.uint32(1), minus, part))
     _write_flags(bits.size, largest, payload)
 
 
@@ -94,25 +101,29 @@ def _encode_momentum(
         for index in range(first, last):
             momentum[index] = momentum[index] * beta + x[index] * gamma
         part = payload[first >> 3 : (last + 7) >> 3]
-        largest = max(largest, _write_block(bits[first:last], first, stream, minus, part))
+        largest = max(largest, _write_block(bits[first:last], first, stream, np.uint32(1), minus, part))
     _write_flags(x.size, largest, payload)
 
 
 @helper
-def _magnitudes(x: Float32s, lanes: Float64s) -> float:
-    """Return the sum of |x| over one chunk, in the order of `sums`."""
+def _sum(x: Float32s, euclidean: bool, lanes: Float64s) -> float:
+    """Return the sum of |x|, or if `euclidean` of x^2, over one chunk, in the order of `sums`."""
     lanes[:] = 0.0
     whole = x.size // LANES * LANES
     for row in range(0, whole, LANES):
         for lane in range(LANES):
-            lanes[lane] += abs(np.float64(x[row + lane]))
+            size = abs(np.float64(x[row + lane]))
+            lanes[lane] += size * size if euclidean else size
     for index in range(whole, x.size):
-        lanes[index - whole] += abs(np.float64(x[index]))
+        size = abs(np.float64(x[index]))
+        lanes[index - whole] += size * size if euclidean else size
     return fold(lanes)
 
 
-@kernel("void(float32[::1], int32[::1], uint64, uint8[::1])")
-def _encode_scaled(x: Float32s, bits: Int32s, key: np.uint64, payload: Uint8s) -> None:
+@kernel("void(float32[::1], int32[::1], uint64, boolean, uint32, uint8[::1])")
+def _encode_scaled(
+    x: Float32s, bits: Int32s, key: np.uint64, euclidean: bool, fair: np.uint32, payload: Uint8s
+) -> None:
     minus = np.empty(BLOCK, np.uint8)
     lanes = np.empty(LANES)
     totals = np.empty((x.size + CHUNK - 1) // CHUNK)
@@ -121,13 +132,13 @@ def _encode_scaled(x: Float32s, bits: Int32s, key: np.uint64, payload: Uint8s) -
     largest = np.int32(0)
     for start in range(0, x.size, CHUNK):
         stop = min(start + CHUNK, x.size)
-        totals[start // CHUNK] = _magnitudes(x[start:stop], lanes)
+        totals[start // CHUNK] = _sum(x[start:stop], euclidean, lanes)
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             part = signs[first >> 3 : (last + 7) >> 3]
-            largest = max(largest, _write_block(bits[first:last], first, stream, minus, part))
-    mean = np.float32(combine(totals, lanes) / max(1, x.size))
-    scale = NAN if largest >= INFINITY else bits_of(mean)
+            largest = max(largest, _write_block(bits[first:last], first, stream, fair, minus, part))
+    mean = combine(totals, lanes) / max(1, x.size)
+    scale = NAN if largest >= INFINITY else bits_of(np.float32(math.sqrt(mean) if euclidean else mean))
     if scale == NAN or scale == 0:
         signs[:] = 0
     store(payload, 0, scale)
@@ -190,9 +201,9 @@ def encode_momentum(momentum: torch.Tensor, x: torch.Tensor, beta: float, key: i
     _encode_momentum(kept, kept.view(np.int32), x.numpy(), np.float32(beta), gamma, np.uint64(key), payload.numpy())
 
 
-def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
+def encode_scaled(x: torch.Tensor, key: int, euclidean: bool, fair: bool, payload: torch.Tensor) -> None:
     values = x.numpy()
-    _encode_scaled(values, values.view(np.int32), np.uint64(key), payload.numpy())
+    _encode_scaled(values, values.view(np.int32), np.uint64(key), euclidean, np.uint32(fair), payload.numpy())
 
 
 def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:

@@ -22,11 +22,11 @@ def _places(BLOCK: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def _signs(bits, index, key) -> tl.tensor:
-    """Return the signs, 1 for minus; a zero gets a random sign of its own, one of the 32 bits of a draw."""
+def _signs(bits, index, key, fair) -> tl.tensor:
+    """Return the signs, 1 for minus; a zero gets plus, or if `fair` is 1 one of the 32 bits of a draw."""
     coins = draw(stream_bits(key, tl.zeros(index.shape, tl.uint64)), (index >> 5).to(tl.uint32))
     coin = (coins >> (index & 31).to(tl.uint32)).to(tl.int32) & 1
-    return tl.where((bits & MAGNITUDE) == 0, coin, (bits >> 31) & 1)
+    return tl.where((bits & MAGNITUDE) == 0, coin * fair, (bits >> 31) & 1)
 
 
 @triton.jit
@@ -63,14 +63,14 @@ def _encode(x, largest, payload, count, size, key, BLOCK: tl.constexpr) -> None:
     none = (most == 0).to(tl.int32)
     bad = (most >= INFINITY).to(tl.int32)
     bits = tl.load(x + index, mask=index < count, other=0.0).to(tl.int32, bitcast=True)
-    codes = tl.where(index < count, _signs(bits, index, key) * (1 - none - bad), 0)
+    codes = tl.where(index < count, _signs(bits, index, key, 1) * (1 - none - bad), 0)
     codes = tl.where(index == count, none, codes)
     codes = tl.where(index == count + 1, bad, codes)
     write_bits(payload, codes, index, size, BLOCK)
 
 
-@triton.jit(do_not_specialize=["count", "size", "key"])
-def _encode_scaled(x, scale, payload, count, size, key, BLOCK: tl.constexpr) -> None:
+@triton.jit(do_not_specialize=["count", "size", "key", "fair"])
+def _encode_scaled(x, scale, payload, count, size, key, fair, BLOCK: tl.constexpr) -> None:
     """Write the scale, given as bits, and the signs; no signs if the scale is zero or NaN."""
     index = _places(BLOCK)
     mean = tl.load(scale)
@@ -78,7 +78,7 @@ def _encode_scaled(x, scale, payload, count, size, key, BLOCK: tl.constexpr) -> 
         first = tl.arange(0, 2).to(tl.int64)
         store_words(payload, first, tl.zeros((2,), tl.int32) + mean, first == 0)
     bits = tl.load(x + index, mask=index < count, other=0.0).to(tl.int32, bitcast=True)
-    signs = tl.where((mean == 0) | (mean >= INFINITY), 0, _signs(bits, index, key))
+    signs = tl.where((mean == 0) | (mean >= INFINITY), 0, _signs(bits, index, key, fair))
     write_bits(payload + 4, tl.where(index < count, signs, 0), index, size - 4, BLOCK)
 
 
@@ -100,13 +100,15 @@ def encode_momentum(momentum: torch.Tensor, x: torch.Tensor, beta: float, key: i
     _encode_signs(momentum, largest, key, payload)
 
 
-def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
+def encode_scaled(x: torch.Tensor, key: int, euclidean: bool, fair: bool, payload: torch.Tensor) -> None:
     scale = torch.zeros(1, dtype=torch.int32, device=x.device)
     if len(x):
-        total = bucket_moments(x, len(x))[1]
-        scale = torch.where(total.isfinite(), divide(total, len(x)).float().view(torch.int32), NAN.value)
+        mean = divide(bucket_moments(x, len(x))[2 if euclidean else 1], len(x))
+        exact = mean.sqrt() if euclidean else mean
+        scale = torch.where(mean.isfinite(), exact.float().view(torch.int32), NAN.value)
     programs = max(1, -(-len(x) // _BLOCK))
-    launch(_encode_scaled, programs, x, scale, payload, len(x), len(payload), wrap_to_int64(key), BLOCK=_BLOCK)
+    numbers = len(x), len(payload), wrap_to_int64(key), int(fair)
+    launch(_encode_scaled, programs, x, scale, payload, *numbers, BLOCK=_BLOCK)
 
 
 @triton.jit(do_not_specialize=["count", "size", "weight"])

@@ -30,13 +30,19 @@ def encode_momentum(momentum: torch.Tensor, x: torch.Tensor, beta: float, key: i
     encode(momentum, key, payload)
 
 
-def encode_scaled(x: torch.Tensor, key: int, payload: torch.Tensor) -> None:
-    """Write the mean magnitude of `x`, (n,) float32, and its signs into `payload` of 4 + ceil(n / 8) bytes."""
-    scale = divide(total(x.double().abs()), max(1, len(x))).float()
+def encode_scaled(x: torch.Tensor, key: int, euclidean: bool, fair: bool, payload: torch.Tensor) -> None:
+    """Write the scale of `x`, (n,) float32, and its signs into `payload` of 4 + ceil(n / 8) bytes.
+
+    The scale is the mean magnitude, or if `euclidean` the root mean square. Zeros have random signs if `fair`, else
+    plus.
+    """
+    wide = x.double()
+    mean = divide(total(wide.square() if euclidean else wide.abs()), max(1, len(x)))
     bad = (_magnitudes(x) >= INFINITY).any()
-    scale = torch.where(bad, math.nan, scale)
+    scale = torch.where(bad, math.nan, (mean.sqrt() if euclidean else mean).float())
     write_floats(scale.view(1), payload[:4])
-    payload[4:] = pack(torch.where(bad | (scale.view(torch.int32) == 0), 0, _signs(x, key)), 1)
+    signs = _signs(x, key) if fair else torch.where(_magnitudes(x) == 0, 0, x.signbit().long())
+    payload[4:] = pack(torch.where(bad | (scale.view(torch.int32) == 0), 0, signs), 1)
 
 
 def _magnitudes(x: torch.Tensor) -> torch.Tensor:
@@ -67,7 +73,7 @@ def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
 
 def decode_add_scaled(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
     """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode_scaled` cannot have
-    written the mean magnitude."""
+    written the scale."""
     scale = read_floats(payload[:4])
     if not are_scales(scale):
         return False

@@ -10,10 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compressors import CorruptPayload, build
-from compressors.conformance.cases import compute_critical_z, draw_gaussian, make_key
+from compressors import Compressor, CorruptPayload, build
+from compressors.conformance.cases import compute_critical_z, draw_gaussian, make_key, renew
 from compressors.kernels import backend
 from compressors.quantisation.signs import Sign, SignNorm, Signum
+
+OPERATORS = [SignNorm(scale="l2"), SignNorm(zeros="plus"), SignNorm(scale="l2", zeros="plus")]
 
 
 def sent(compressor: Sign | Signum | SignNorm, x: torch.Tensor, step: int = 0, worker: int = 0) -> torch.Tensor:
@@ -23,12 +25,12 @@ def sent(compressor: Sign | Signum | SignNorm, x: torch.Tensor, step: int = 0, w
 
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(
-    st.sampled_from(["sign", "signum", "sign_norm"]),
+    st.sampled_from([build(name) for name in ("sign", "signum", "sign_norm")] + OPERATORS),
     st.one_of(st.integers(0, 80), st.sampled_from([1023, 1024, 1025, 4095, 4096, 4097, 8200, 10_001])),
     st.integers(0, 2**32),
     st.sampled_from(["normal", "sparse", "zeros", "negative zeros", "wide", "bad"]),
 )
-def test_kernel_and_reference_give_the_same_bits(name: str, count: int, seed: int, kind: str) -> None:
+def test_kernel_and_reference_give_the_same_bits(method: Compressor, count: int, seed: int, kind: str) -> None:
     x = draw_gaussian((count,), seed)
     if kind == "sparse":
         x *= draw_gaussian((count,), seed + 1) > 1
@@ -41,7 +43,7 @@ def test_kernel_and_reference_give_the_same_bits(name: str, count: int, seed: in
     results = []
     for kernels in ("numba", "torch"):
         with backend.use(kernels):
-            compressor = build(name)
+            compressor = renew(method)
             for step in range(2):
                 payload, out = compressor.compress(x, make_key(step)), draw_gaussian((count,), 9)
                 compressor.decompress_add(payload, out, make_key(step), 0.3)
@@ -224,8 +226,36 @@ def test_the_error_is_that_of_the_paper(count: int) -> None:
             assert error == pytest.approx((1 - delta) * energy, rel=1e-5, abs=1e-6 * energy)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 100, 5000])
+@pytest.mark.parametrize("scale", ["l1", "l2"])
+def test_the_operator_of_deepspeed_and_its_law(scale: str, count: int) -> None:
+    """(||x||_2 / sqrt(n)) sign(x) with sign(0) = sign(-0) = +1; the law is exact for one-hot vectors."""
+    compressor = SignNorm(scale=scale, zeros="plus")
+    for kind in ("normal", "sparse", "one-hot"):
+        x = draw_gaussian((count,), 5)
+        if kind == "sparse":
+            x[1::3] = 0.0
+            x[2::3] = -0.0
+        elif kind == "one-hot":
+            x[1:] = 0.0
+        wide, q = x.double(), sent(compressor, x)
+        length, norm1 = float(wide.norm()), float(wide.abs().sum())
+        size = norm1 / count if scale == "l1" else length / math.sqrt(count)
+        assert torch.equal(q, torch.where(x >= 0, 1.0, -1.0) * np.float32(size))
+        error = float((q.double() - wide).square().sum())
+        assert error == pytest.approx(length**2 - 2 * size * norm1 + count * size**2, rel=1e-5, abs=1e-6 * length**2)
+        if kind == "one-hot":
+            law = compressor.law((count,))
+            worst = 1 - law.delta if law.delta is not None else law.omega
+            assert worst is not None and error == pytest.approx(worst * length**2, rel=1e-5, abs=1e-6 * length**2)
+            assert (law.delta is None) == (error >= length**2)
+        elif kind == "normal" and count == 5000:
+            assert error / length**2 == pytest.approx(0.363 if scale == "l1" else 0.404, abs=0.01)
+
+
 def test_a_mean_magnitude_near_the_ends_of_float32() -> None:
     for value in (3e38, 1e-45):
         x = torch.full((5000,), value)
         x[::2] *= -1
-        assert torch.equal(sent(SignNorm(), x), x)
+        for compressor in (SignNorm(), SignNorm(scale="l2")):
+            assert torch.equal(sent(compressor, x), x)
