@@ -49,16 +49,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"bits": 1, "stochastic": True},
     ],
     "dynamic8": [{"bucket_size": 100}, {"bucket_size": None}],
-<<<<<<< HEAD
     "fp8": [
         {"format": "e5m2", "bucket_size": 100},
         {"stochastic": True, "bucket_size": None},
         {"format": "e5m2", "stochastic": True},
     ],
-||||||| de39ce1d
-=======
     "sign_norm": [{"scale": "l2"}, {"zeros": "plus"}, {"scale": "l2", "zeros": "plus"}],
->>>>>>> origin/memories
     "signum": [{"beta": 0.5}],
     "intsgd": [{"bits": 32}],
     "quantile_sketch": [{"bins": 2}, {"bins": 19}],
