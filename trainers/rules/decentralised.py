@@ -16,7 +16,6 @@ from trainers.topology import validity
 _NAMES = ",".join(name for name, cls in ALGORITHMS.items() if issubclass(cls, Decentralised))
 _OTHERS = ",".join(name for name, cls in ALGORITHMS.items() if not issubclass(cls, Decentralised))
 _TOPOLOGIES = {name: cls() for name, cls in TOPOLOGIES.items() if issubclass(cls, Topology)}
-_SYMMETRIC = ",".join(name for name, options in _TOPOLOGIES.items() if options.symmetric)
 _FIXED = ",".join(name for name, options in _TOPOLOGIES.items() if options.symmetric and options.fixed)
 
 _DECENTRALISED = Condition("a decentralised algorithm", lambda run: run.decentralised, "{algorithm=}")
@@ -96,8 +95,8 @@ TOPOLOGY_RULES = (
         "neighbours keep state of each other, so they must stay the same",
         f"topology={_FIXED}",
     ),
-    Rule(_BOTH_WAYS, _DIRECTED_FILE, _ONE_WAY, f"topology={_SYMMETRIC}"),
-    Rule(_BOTH_WAYS, has("topology", "exponential", "one_peer_exponential"), _ONE_WAY, f"topology={_SYMMETRIC}"),
+    Rule(_BOTH_WAYS, _DIRECTED_FILE, _ONE_WAY, f"topology={_FIXED}"),
+    Rule(_BOTH_WAYS, has("topology", "exponential", "one_peer_exponential"), _ONE_WAY, f"topology={_FIXED}"),
     Rule(
         has("algorithm", "dpsgd"),
         Condition(

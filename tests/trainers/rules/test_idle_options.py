@@ -17,7 +17,7 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     (
         "topology",
         {"topology": "torus", "workers": 4},
-        "together with algorithm=dpsgd,choco,deep_squeeze,dcd,ecd,sgp; here algorithm=sgd",
+        "together with algorithm=dpsgd,choco,deep_squeeze,dcd,ecd,sgp,noloco; here algorithm=sgd",
         {"topology": "torus", "workers": 4, "algorithm": "choco"},
     ),
     ("topology.rows", {"algorithm": "local_sgd"}, "together with algorithm=dpsgd,", {"algorithm": "dpsgd"}),
