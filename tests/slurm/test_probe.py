@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 def test_what_slurm_gives_is_probed(slurm: Slurm, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sweep", "probe", "--quiet", "--seconds", "2", "workers=2", "network=real"]
+        [sys.executable, "-m", "sweep", "probe", "--quiet", "--seconds", "10", "workers=2", "network=real"]
         + ["hydra/launcher=slurm", "hydra.launcher.poll_s=1"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
