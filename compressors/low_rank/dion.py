@@ -31,17 +31,17 @@ class Dion(Cooperative, Stateful):
         R = mean of M^T P over the workers;  Q = R, each column divided by its norm + 1e-8
         the mean is taken to be P Q^T, and the memory lets go of (1 - mu) P R^T
 
-    optimizer=dion takes steps along P Q^T. A tensor of shape (d0, d1, ...) is the matrix (d0, d1 * ...), transposed if it
-    has more columns than rows, so that P has the longer side. Its rank is `rank`, or rank_fraction x the shorter side,
-    rounded up. The first Q is Gaussian and the same on all workers. Where a column of R is zero or not finite, as after a
-    step with NaN or gradients of zeros, Q keeps its column.
+    optimizer=dion takes steps along P Q^T. A tensor of shape (d0, d1, ...) is the matrix (d0, d1 * ...), transposed if
+    it has more columns than rows, so that P has the longer side. Its rank is `rank`, or rank_fraction times the shorter
+    side, rounded up. The first Q is Gaussian and the same on all workers. Where a column of R is zero or not finite, as
+    after a step with NaN or gradients of zeros, Q keeps its column.
 
-    Where both factors together would not be smaller than the matrix, the workers sum M in one round, and each
-    computes P and R from the mean: the same numbers up to rounding. Tensors of one dimension are summed as they are and
-    arrive exactly; they, embeddings and the last layer need another optimizer, which `optimizer.groups` gives them.
+    Where both factors together would not be smaller than the matrix, the workers sum M in one round, and each computes
+    P and R from the mean: the same numbers up to rounding. (The authors' code sums the gradients there, which gives the
+    same mean of M; for tall P it can take a randomised Cholesky QR.) Tensors of one dimension are summed as they are
+    and arrive exactly; they, embeddings and the last layer have other optimizers, by `optimizer.groups`.
 
-    Only directions are kept: no law holds for Q(x) = P Q^T. The authors' code can also take a randomised Cholesky QR, and
-    adds such tensors' gradients, where the momenta are added here: the momenta of workers differ either way.
+    Only directions are kept: no law holds for Q(x) = P Q^T.
 
     Payload, little-endian float32, for the rank r: r x longer side: P, one column after the other; r x shorter side: R,
     likewise; or all elements of a vector.
@@ -195,7 +195,7 @@ def _project(work: thin_products.Work) -> None:
 
 
 def _normalise(r: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return R^T (r, n) with each row divided by its norm + EPSILON, and which rows are neither zero nor NaN, (r, 1)."""
+    """Return R^T (r, n) with each row divided by its norm + EPSILON, and which rows are not zero or NaN, (r, 1)."""
     q = r.clone()
     return q, thin_products.orthonormal(q[:, None], EPSILON)
 

@@ -20,9 +20,7 @@ class Dion(Optimizer):
 
     def __init__(self, flat: Flat, config: options.Dion) -> None:
         super().__init__(flat, config)
-        self._scales = [
-            compute_scale("spectral", len(parameter), parameter[0].numel()) for _, parameter in flat.named
-        ]
+        self._scales = [compute_scale("spectral", len(parameter), parameter[0].numel()) for _, parameter in flat.named]
 
     @torch.no_grad()
     def step(self, lr: float) -> None:

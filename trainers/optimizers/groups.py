@@ -52,7 +52,9 @@ def check(config: Any, kinds: Mapping[str, str]) -> None:
             whose = f"optimizer={named}" if group is None else f"{named} of optimizer.groups={group}"
             what = "a vector" if kind == VECTORS else "an embedding"
             valid = f"an entry of optimizer.groups before it that gives {kind} to another optimizer"
-            raise UsageError(f"{whose} with {name}: it is {what}, and {named.capitalize()} updates matrices; valid is {valid}")
+            raise UsageError(
+                f"{whose} with {name}: it is {what}, and {named.capitalize()} updates matrices; valid is {valid}"
+            )
 
 
 class Groups(Optimizer):

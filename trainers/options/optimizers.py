@@ -94,7 +94,9 @@ def _build_group(item: Mapping[str, Any]) -> Group:
     name = given.pop("name")
     if name not in GROUPED:
         valid = "one of " + ", ".join(GROUPED)
-        raise InvalidParameter("groups.optimizer.name", name, valid, did_you_mean(name, GROUPED))
+        raise InvalidParameter(
+            "groups.optimizer.name", name, valid, "" if name in OPTIMIZERS else did_you_mean(name, GROUPED)
+        )
     try:
         if given.pop("groups", None):
             raise InvalidParameter("groups", item["optimizer"]["groups"], "none within a group")
@@ -213,7 +215,7 @@ class Muon(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class Dion(Optimizer):
-    """Dion: steps along orthonormal factors that compressor=dion exchanges (Ahn et al., 2025); for hidden matrices only."""
+    """Dion: steps along orthonormal factors that compressor=dion exchanges (Ahn et al., 2025); for matrices only."""
 
     lr: float = number(0.02, 0.0)
     weight_decay: float = number(0.01, 0.0)

@@ -132,8 +132,8 @@ def gaussian(key: int, rank: int, size: int, device: torch.device) -> torch.Tens
 class Work:
     """The units of one call as flat float32 in the order of their transfer: dense units, factors P, factors Q.
 
-    `shapes` are those of P (r, rows) and Q (r, columns) of each unit, None for a dense unit. Of the units in `transposed`
-    the transposed matrix is taken: P is (r, columns) and Q (r, rows).
+    `shapes` are those of P (r, rows) and Q (r, columns) of each unit, None for a dense unit. Units in `transposed` are
+    taken as the transposed matrix: P is (r, columns) and Q (r, rows).
     """
 
     def __init__(
