@@ -85,7 +85,8 @@ class Dion(Cooperative, Stateful):
             return None
         short, long = sorted(find_matrix_shape(shape))
         # a fraction such as 0.07 of 100 rows is 7, not 8, whatever the rounding of the product
-        rank = min(short, math.ceil(round(self.rank_fraction * short, 6)) if self.rank is None else self.rank)
+        share = max(1, math.ceil(round(self.rank_fraction * short, 6)))
+        rank = min(short, share if self.rank is None else self.rank)
         return (rank, long), (rank, short)
 
     def payload_bound(self, shape: Sequence[int]) -> int:

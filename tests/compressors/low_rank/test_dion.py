@@ -171,6 +171,7 @@ def test_bytes_of_gpt2(fraction: float, megabytes: float) -> None:
         ({"rank_fraction": 0.07}, (100, 100), 7),  # 0.07 x 100 is more than 7 in floats
         ({"rank_fraction": 0.071}, (100, 100), 8),
         ({"rank_fraction": 0.01}, (20, 30), 1),
+        ({"rank_fraction": 1e-9}, (20, 30), 1),
         ({"rank": 50}, (24, 40), 24),
     ],
 )
