@@ -144,7 +144,18 @@ def test_what_is_in_a_mapping_can_be_given(multirun: Multirun, word: str) -> Non
             "-m optimizer=sgd,adam,",
             [
                 f"optimizer=sgd,adam,{name}"
-                for name in ["adamw", "adamw_gpt", "dgc_sgd", "lars", "lion", "muon", "onebit_adam", "signum", "torch"]
+                for name in [
+                    "adamw",
+                    "adamw_gpt",
+                    "dgc_sgd",
+                    "dion",
+                    "lars",
+                    "lion",
+                    "muon",
+                    "onebit_adam",
+                    "signum",
+                    "torch",
+                ]
             ],
         ),
         ("-m workers=2,", []),

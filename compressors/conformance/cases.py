@@ -38,6 +38,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"rank": 4, "orthogonalisation": "qr", "min_compression_rate": 1.0},
     ],
     "acp_sgd": [{"rank": 1}, {"rank": 3, "min_compression_rate": 1.0}],
+    "dion": [{"rank": 3}, {"rank_fraction": 1.0, "mu": 0.5}, {"rank_fraction": 1 / 16}],
     "int8": [
         {"stochastic": True},
         {"scheme": "symmetric"},

@@ -154,34 +154,34 @@ class PowerSGD(Cooperative, Stateful):
         with calculating():
             units = [buffers.as_float32(x) for x, _ in batch]
             work = thin_products.Work(units, [self._factors(x.shape, key.step) for x, key in batch])
-            for number, q in work.right.items():
+            for number, q in work.q.items():
                 self._start(q, batch[number][1])
         if not work.low and work.first.numel():
             yield Sum(work.first)
         for iteration in range(self.iterations if work.low else 0):
             with calculating():
-                for stack, numbers in work.right_stacks:
+                for stack, numbers in work.q_stacks:
                     make_orthonormal(stack, [batch[number][1] for number in numbers], 1 + iteration)
-                work.multiply_left()
-            yield Sum(work.left_factors if iteration else work.first)
+                work.compute_p()
+            yield Sum(work.all_p if iteration else work.first)
             with calculating():
-                for stack, _ in work.left_stacks:
+                for stack, _ in work.p_stacks:
                     if self.orthogonalisation == "qr":
                         thin_products.orthonormal_by_qr(stack)
                     else:
                         thin_products.orthonormal(stack, self.epsilon)
-                work.multiply_right()
-                local = {number: q.clone() for number, q in work.right.items()} if self.error == "local" else work.right
-            yield Sum(work.right_factors)
+                work.compute_q()
+                local = {number: q.clone() for number, q in work.q.items()} if self.error == "local" else work.q
+            yield Sum(work.all_q)
             with calculating():
-                work.right_factors.div_(workers)
+                work.all_q.div_(workers)
         with calculating():
             if self.warm_start:
-                self.unit_tensors.update({batch[number][1].unit: {"q": q} for number, q in work.right.items()})
+                self.unit_tensors.update({batch[number][1].unit: {"q": q} for number, q in work.q.items()})
             return [
                 Reduction(units[number].view(torch.uint8), work.dense[number].view(torch.uint8), 1.0 / workers)
                 if number in work.dense
-                else _build_reduction(work.left[number], local[number], work.right[number])
+                else _build_reduction(work.p[number], local[number], work.q[number])
                 for number in range(len(batch))
             ]
 

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 SUMS = {"sum", "mean", "cumsum", "prod", "cumprod", "norm", "linalg_vector_norm", "std", "var", "dot", "mm", "bmm"}
 FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log1p", "rsqrt", "reciprocal", "addcmul", "addcdiv", "lerp"}
-LINEAR_ALGEBRA = {"demo", "svd", "truncated_svd", "qsvd", "powersgd", "batched_powersgd", "acp_sgd"}
+LINEAR_ALGEBRA = {"demo", "svd", "truncated_svd", "qsvd", "powersgd", "batched_powersgd", "acp_sgd", "dion"}
 """Methods with products of matrices, whose sums are those of a library."""
 
 

@@ -24,6 +24,7 @@ METHODS: dict[type, str] = {
     options.OneBitAdam: "onebit_adam.OneBitAdam",
     options.Lion: "lion.Lion",
     options.Muon: "muon.Muon",
+    options.Dion: "dion.Dion",
     options.Torch: "torch_optimizer.TorchOptimizer",
 }
 """Module and class of an optimizer, by its options."""

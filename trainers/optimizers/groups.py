@@ -11,7 +11,7 @@ from gradsweep.errors import UsageError, bad_value
 from trainers.config.groups import get_name
 from trainers.gradients.flat import Flat
 from trainers.optimizers.base import Optimizer
-from trainers.options.optimizers import EMBEDDINGS, VECTORS, Group, Muon
+from trainers.options.optimizers import EMBEDDINGS, VECTORS, Dion, Group, Muon
 
 
 def assign(groups: Sequence[Group], kinds: Mapping[str, str]) -> list[Group | None]:
@@ -46,11 +46,15 @@ def check(config: Any, kinds: Mapping[str, str]) -> None:
         valid = "groups that leave it a tensor, or another optimizer"
         raise UsageError(f"optimizer={get_name(config)}: optimizer.groups leave it no tensor; valid is {valid}")
     for (name, kind), group in zip(kinds.items(), chosen, strict=True):
-        if isinstance(config if group is None else group.optimizer, Muon) and kind in (VECTORS, EMBEDDINGS):
-            whose = "optimizer=muon" if group is None else f"muon of optimizer.groups={group}"
+        optimizer = config if group is None else group.optimizer
+        if isinstance(optimizer, (Muon, Dion)) and kind in (VECTORS, EMBEDDINGS):
+            named = get_name(optimizer)
+            whose = f"optimizer={named}" if group is None else f"{named} of optimizer.groups={group}"
             what = "a vector" if kind == VECTORS else "an embedding"
             valid = f"an entry of optimizer.groups before it that gives {kind} to another optimizer"
-            raise UsageError(f"{whose} with {name}: it is {what}, and Muon updates matrices; valid is {valid}")
+            raise UsageError(
+                f"{whose} with {name}: it is {what}, and {named.capitalize()} updates matrices; valid is {valid}"
+            )
 
 
 class Groups(Optimizer):

@@ -94,7 +94,9 @@ def _build_group(item: Mapping[str, Any]) -> Group:
     name = given.pop("name")
     if name not in GROUPED:
         valid = "one of " + ", ".join(GROUPED)
-        raise InvalidParameter("groups.optimizer.name", name, valid, did_you_mean(name, GROUPED))
+        raise InvalidParameter(
+            "groups.optimizer.name", name, valid, "" if name in OPTIMIZERS else did_you_mean(name, GROUPED)
+        )
     try:
         if given.pop("groups", None):
             raise InvalidParameter("groups", item["optimizer"]["groups"], "none within a group")
@@ -187,7 +189,7 @@ class Lion(Optimizer):
     decay_1d: bool = boolean(True)
 
 
-BESIDE_MUON = {
+BESIDE_MATRICES = {
     "kinds": [EMBEDDINGS, HEAD, VECTORS],
     "optimizer": {"name": "adam", "lr": 1e-3, "beta2": 0.95, "decoupled": True},
 }
@@ -208,7 +210,16 @@ class Muon(Optimizer):
     weight_decay: float = number(0.0, 0.0)
     iterations: int = integer(5, low=1, high=100)
     adjust_lr: str = choice("original", "original", "match_rms_adamw", "spectral")
-    groups: list[Any] = sequence(GROUPS, is_group, [BESIDE_MUON], kw_only=True)
+    groups: list[Any] = sequence(GROUPS, is_group, [BESIDE_MATRICES], kw_only=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dion(Optimizer):
+    """Dion: steps along orthonormal factors that compressor=dion exchanges (Ahn et al., 2025); for matrices only."""
+
+    lr: float = number(0.02, 0.0)
+    weight_decay: float = number(0.01, 0.0)
+    groups: list[Any] = sequence(GROUPS, is_group, [BESIDE_MATRICES], kw_only=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,8 +245,9 @@ OPTIMIZERS: dict[str, type] = {
     "onebit_adam": OneBitAdam,
     "lion": Lion,
     "muon": Muon,
+    "dion": Dion,
     "torch": Torch,
 }
 
-GROUPED = tuple(name for name in OPTIMIZERS if name not in ("dgc_sgd", "onebit_adam"))
+GROUPED = tuple(name for name in OPTIMIZERS if name not in ("dgc_sgd", "onebit_adam", "dion"))
 """Optimizers of which a run may have several; the others depend on what is exchanged."""

@@ -177,6 +177,12 @@ RULES: tuple[Rule, ...] = (
         "together with compressor.budget=null",
         "compressor.budget",
     ),
+    _idle(
+        "compressor.rank_fraction",
+        lambda config: config["compressor"].get("rank") is None,
+        "together with compressor.rank=null",
+        "compressor.rank",
+    ),
     _together("compressor.levels compressor.norm", "compressor.scheme", "qsgd"),
     _unless("compressor.tolerance compressor.adapt", "compressor.adapt_every", None, "compressor.adapt_every"),
     _unless("dataset.padding_mode dataset.padding_fill", "dataset.crop_padding", 0, "dataset.crop_padding above 0"),

@@ -16,6 +16,7 @@ from trainers.rules.rule import Condition, Rule, given, has, has_above, has_othe
 _DGC = has("memory", "dgc")
 _LOCAL_SGD = has("algorithm", "local_sgd")
 _ONEBIT_ADAM = has("optimizer", "onebit_adam")
+_DION = has("optimizer", "dion")
 _EVERY_STEPS = given("evaluate_every_steps")
 _GROUPS = Condition("optimizer.groups", lambda run: bool(run.optimizer.groups))
 _STREAMS = Condition(
@@ -28,6 +29,9 @@ _NO_DELAY = Condition(
 )
 _LATE = has_above("algorithm.from_step", 1)
 _TWO_MOMENTA = "the memory has the momentum"
+_DECAYS = Condition("memory.beta other than 1", lambda run: read(run, "memory.beta", 1) != 1, "{memory.beta=}")
+_RESIDUAL = "the residual is its momentum, which mu shrinks"
+_STEP_CLIPPED = "the exchanged values are a step of a fixed length"
 _MOMENTUM_CLIPPED = "the exchanged values are momenta"
 _OTHER_UNITS = "it keeps a part of gradients, which is no part of the workers' movement"
 
@@ -37,7 +41,32 @@ def _is_kept_compressed(run: RunConfig) -> bool:
     return read(run, "memory") == "residual" and run.policy.start_step < run.algorithm.from_step
 
 
+def _sends_steps(run: RunConfig) -> bool:
+    """Tell whether compressor=dion may compress a tensor."""
+    return any(one.name == "dion" for one in run.policy.list_possible(run.compressor))
+
+
 RULES = (
+    Rule(
+        Condition("compressor=dion", _sends_steps),
+        has_other("optimizer", "dion"),
+        "the mean of what it sends is a step, not a gradient",
+        "optimizer=dion",
+    ),
+    Rule(_DION, has_other("compressor", "dion"), "its steps are what compressor=dion exchanges", "compressor=dion"),
+    Rule(_DION, has_other("memory", "residual"), _RESIDUAL, "memory=residual"),
+    Rule(_DION, _DECAYS, _RESIDUAL, "memory.beta=1"),
+    *(
+        Rule(_DION, one, "tensors that are sent in another way would step along plain gradients", "optimizer.groups")
+        for one in (
+            Condition("policy.patterns", lambda run: bool(run.policy.patterns)),
+            has_above("policy.min_elements", 1),
+            has_above("policy.start_step", 1),
+        )
+    ),
+    Rule(given("clip.norm"), _DION, _STEP_CLIPPED, "clip.local_norm"),
+    Rule(given("clip.value"), _DION, _STEP_CLIPPED, "clip.local_norm"),
+    Rule(_LOCAL_SGD, _DION, "its momenta are exchanged, not what workers have moved", "optimizer=muon"),
     Rule(
         has("optimizer", "dgc_sgd"),
         has_other("memory", "dgc"),

@@ -9,7 +9,7 @@ this has kernels (`kernels.cpu.powersgd`), elsewhere the linear algebra library 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from compressors.kernels import backend
@@ -130,38 +130,49 @@ def gaussian(key: int, rank: int, size: int, device: torch.device) -> torch.Tens
 
 
 class Work:
-    """The units of one call as flat float32 in the order of their transfer: dense units, left factors, right factors.
+    """The units of one call as flat float32 in the order of their transfer: dense units, factors P, factors Q.
 
-    `shapes` are those of the left (r, rows) and right (r, columns) factor of each unit, None for a dense unit.
+    `shapes` are those of P (r, rows) and Q (r, columns) of each unit, None for a dense unit. Units in `transposed` are
+    taken as the transposed matrix: P is (r, columns) and Q (r, rows).
     """
 
-    def __init__(self, units: Sequence[torch.Tensor], shapes: Sequence[tuple[Shape, Shape] | None]) -> None:
+    def __init__(
+        self,
+        units: Sequence[torch.Tensor],
+        shapes: Sequence[tuple[Shape, Shape] | None],
+        transposed: Collection[int] = (),
+    ) -> None:
         factors = {number: shape for number, shape in enumerate(shapes) if shape is not None}
         dense = {number: unit for number, unit in enumerate(units) if number not in factors}
         device = units[0].device if units else torch.device("cpu")
         self.products = products(device)
+        self.transposed = transposed
         count = sum(map(len, dense.values()))
         size = [sum(math.prod(shape[side]) for shape in factors.values()) for side in (0, 1)]
-        self.first, self.right_factors = (
+        self.first, self.all_q = (
             torch.empty(n, dtype=torch.float32, device=device) for n in (count + size[0], size[1])
         )
-        self.left_factors = self.first[count:]
+        self.all_p = self.first[count:]
         self.low = {number: units[number] for number in factors}
-        self.left, self.left_stacks = _stacks(self.left_factors, {n: shape[0] for n, shape in factors.items()})
-        self.right, self.right_stacks = _stacks(self.right_factors, {n: shape[1] for n, shape in factors.items()})
+        self.p, self.p_stacks = _stacks(self.all_p, {number: shape[0] for number, shape in factors.items()})
+        self.q, self.q_stacks = _stacks(self.all_q, {number: shape[1] for number, shape in factors.items()})
         self.dense = dict(zip(dense, self.first[:count].split([len(unit) for unit in dense.values()]), strict=True))
         for number, unit in dense.items():
             self.dense[number].copy_(unit)
 
-    def multiply_left(self) -> None:
+    def compute_p(self) -> None:
         """Compute P = M Q for all units."""
         for number, unit in self.low.items():
-            self.products.multiply_left(unit, self.right[number], self.left[number])
+            self._multiply(unit, self.q[number], self.p[number], from_right=number not in self.transposed)
 
-    def multiply_right(self) -> None:
+    def compute_q(self) -> None:
         """Compute Q = M^T P for all units."""
         for number, unit in self.low.items():
-            self.products.multiply_right(unit, self.left[number], self.right[number])
+            self._multiply(unit, self.p[number], self.q[number], from_right=number in self.transposed)
+
+    def _multiply(self, unit: torch.Tensor, factor: torch.Tensor, out: torch.Tensor, *, from_right: bool) -> None:
+        """Compute the product of a unit's matrix and a factor of its columns (`from_right`), or of its rows."""
+        (self.products.multiply_left if from_right else self.products.multiply_right)(unit, factor, out)
 
 
 def _stacks(

@@ -33,6 +33,11 @@ def test_laws_on_three_ranks() -> None:
     run_ranks(3, "of_three", module=MODULE)
 
 
+@pytest.mark.mpi
+def test_dion_on_one_rank() -> None:
+    run_ranks(1, "dion", module=MODULE)
+
+
 LOCAL = {"algorithm": "local_sgd"}
 
 

@@ -8,7 +8,7 @@ from tests.trainers.start_ranks import run_ranks
 
 MODULE = "tests.trainers.ranks.hooks"
 
-LAYERS = "none fp16 bf16 qsgd topk terngrad intsgd powersgd acp_sgd sign adaptive_threshold"
+LAYERS = "none fp16 bf16 qsgd topk terngrad intsgd powersgd acp_sgd dion sign adaptive_threshold"
 BUCKETS = "none fp16 qsgd topk intsgd terngrad sign sidco batched_powersgd"
 
 

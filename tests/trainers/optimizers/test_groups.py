@@ -150,6 +150,10 @@ def test_lion_is_its_rule() -> None:
             "optimizer=muon with head.weight: it is an embedding, and Muon updates matrices; valid is",
         ),
         (
+            options.Dion(groups=[]),
+            "optimizer=dion with head.weight: it is an embedding, and Dion updates matrices; valid is",
+        ),
+        (
             options.Adam(groups=[{"match": "norm", "optimizer": {"name": "muon"}}]),
             "muon of optimizer.groups={match: norm} with norm.weight: it is a vector, and Muon updates matrices; valid",
         ),
@@ -179,6 +183,10 @@ def test_groups_that_do_not_suit_a_model_are_one_line(config: Any, message: str)
         (
             {"groups": [{"match": "up", "optimizer": {"name": "mouon"}}]},
             "groups.optimizer.name=mouon: did you mean muon? valid is one of sgd, signum",
+        ),
+        (
+            {"groups": [{"match": "up", "optimizer": {"name": "dion"}}]},
+            "groups.optimizer.name=dion: valid is one of sgd, signum, adam, lars, lion, muon, torch",
         ),
         (
             {"groups": [{"match": "up", "optimizer": {"name": "muon", "momentum": 1.0}}]},

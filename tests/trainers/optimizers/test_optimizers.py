@@ -206,7 +206,7 @@ def test_what_never_had_a_gradient_is_not_moved_by_onebit_adam() -> None:
     assert float(flat.values[1]) == 1.0 and float(flat.values[0]) < 1.0
 
 
-OWN = {name: cls for name, cls in options.OPTIMIZERS.items() if cls not in (options.Torch, options.Muon)}
+OWN = {name: cls for name, cls in options.OPTIMIZERS.items() if cls not in (options.Torch, options.Muon, options.Dion)}
 
 
 @pytest.mark.parametrize("config", [cls() for cls in OWN.values()], ids=list(OWN))
@@ -296,6 +296,7 @@ def test_what_is_out_of_range_is_refused(cls: type, values: dict[str, Any], name
 
 GROUPED = {"optimizer": {"groups": [{"kinds": ["vectors"], "optimizer": {"name": "lion"}}]}}
 DGC_SGD = {"optimizer": "dgc_sgd", "memory": "dgc"}
+DION = {"optimizer": "dion", "compressor": "dion", "memory": "residual"}
 ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor": "onebit", "memory": "residual"}
 
 
@@ -335,6 +336,48 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         (
             {"optimizer": {**GROUPED["optimizer"], "momentum": 0.0, "nesterov": False}, "memory": "dgc"},
             "memory=dgc with optimizer.groups: the memory has the same momentum for all tensors",
+        ),
+        (
+            {**DION, "compressor": "powersgd"},
+            "optimizer=dion with compressor=powersgd: its steps are what compressor=dion exchanges; valid is comp",
+        ),
+        (
+            {**DION, "optimizer": "muon"},
+            "compressor=dion with optimizer=muon: the mean of what it sends is a step, not a gradient; valid is optim",
+        ),
+        (
+            {"policy": {"patterns": [{"match": "w", "compressor": {"name": "dion"}}]}},
+            "compressor=dion with optimizer=sgd: the mean of what it sends is a step",
+        ),
+        (
+            {**DION, "memory": "scaled_residual"},
+            "optimizer=dion with memory=scaled_residual: the residual is its momentum, which mu shrinks; valid is mem",
+        ),
+        (
+            {**DION, "memory": {"name": "residual", "beta": 0.9}},
+            "optimizer=dion with memory.beta=0.9: the residual is its momentum, which mu shrinks; valid is memory.beta",
+        ),
+        (
+            {**DION, "policy": {"start_step": 5}},
+            "optimizer=dion with policy.start_step=5: tensors that are sent in another way would step along plain grad",
+        ),
+        (
+            {**DION, "policy": {"min_elements": 50}},
+            "optimizer=dion with policy.min_elements=50: tensors that are sent in another way",
+        ),
+        (
+            {**DION, "policy": {"patterns": [{"match": "w", "compressor": {"name": "none"}}]}},
+            "optimizer=dion with policy.patterns: tensors that are sent in another way would step along plain "
+            "gradients; valid is optimizer.groups",
+        ),
+        (
+            {**DION, "clip": {"norm": 1.0}},
+            "clip.norm=1.0 with optimizer=dion: the exchanged values are a step of a fixed length; valid is clip.local",
+        ),
+        ({**DION, "clip": {"value": 1.0}}, "clip.value=1.0 with optimizer=dion: the exchanged values are a step"),
+        (
+            {**DION, "algorithm": "local_sgd"},
+            "algorithm=local_sgd with optimizer=dion: its momenta are exchanged, not what workers have moved; valid is",
         ),
         ({"clip": {"norm": 0.0}}, "clip.norm=0.0: valid is a finite number above 0.0 or null"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
+from compressors import Key
+from compressors.low_rank.linear_algebra.factors import draw
 from tests.trainers.arrays import random_arrays
 from tests.trainers.configs import compose_config
 from tests.trainers.ranks.exchange import main
@@ -377,6 +380,50 @@ def onebit_adam() -> None:
     assert sizes[:9] == [4 * len(compressed.values)] * 9 and max(sizes[9:]) < len(compressed.values) / 4
 
 
+def dion() -> None:
+    """Its rule in float64, for some ranks; what its groups have is AdamW's, and is sent as it is."""
+    for fraction in (0.25, 1.0):
+        run = Run(
+            optimizer="dion", compressor={"name": "dion", "rank_fraction": fraction, "mu": 0.9}, memory="residual"
+        )
+        seed, matrices, others = run.algorithm.setup.exchange.seed, {}, []
+        for unit in run.algorithm.setup.units:
+            if run.replica.flat.kinds[unit.name] == "matrices":
+                short = min(unit.gradient.shape)
+                q = draw(torch.empty(math.ceil(fraction * short), short), Key(seed, 0, 1, unit.index)).T.double()
+                matrices[unit.index] = [torch.zeros(unit.gradient.shape).double()] * COMM.size, q
+            else:
+                others.append(find_place(run, unit))
+        assert len(matrices) == 2 and len(others) == 4
+        x, m, v = run.values.double(), torch.zeros(len(run.values)).double(), torch.zeros(len(run.values)).double()
+        for step in range(1, STEPS + 1):
+            lr = run.begin(step)
+            every = everyone(run.gradients).double()
+            sent = run.algorithm.finish().payload_bytes
+            g = every.mean(0)
+            m, v = 0.9 * m + 0.1 * g, 0.95 * v + 0.05 * g**2
+            moved = (1e-3 / 0.02) * (m / (1 - 0.9**step)) / ((v / (1 - 0.95**step)).sqrt() + 1e-8)
+            expected = sum(4 * (place.stop - place.start) for place in others)
+            for unit in run.algorithm.setup.units:
+                if unit.index not in matrices:
+                    continue
+                place, (rows, columns) = find_place(run, unit), unit.gradient.shape
+                momenta, q = matrices[unit.index]
+                momenta = [mine + g.view(rows, columns) for mine, g in zip(momenta, every[:, place], strict=True)]
+                tall = [mine if rows >= columns else mine.T for mine in momenta]
+                p, _ = torch.linalg.qr(sum(mine @ q for mine in tall))
+                r = sum(mine.T @ p for mine in tall) / COMM.size
+                gone, q = 0.1 * p @ r.T, r / (r.norm(dim=0) + 1e-8)
+                matrices[unit.index] = [mine - (gone if rows >= columns else gone.T) for mine in momenta], q
+                direction = p @ q.T if rows >= columns else q @ p.T
+                moved[place] = (rows / columns) ** 0.5 * direction.reshape(-1) + 0.01 * x[place]
+                expected += 4 * min(rows * columns, q.shape[1] * (rows + columns))
+            x = x - lr * moved
+            assert sent == expected
+            close(run.values, x, 1e-4)
+        assert alike(run.values)
+
+
 def dgc_sgd() -> None:
     """With memory=dgc and everything sent, SGD with that momentum: weight decay has it here, the gradient there."""
     for nesterov in (False, True):
@@ -485,7 +532,7 @@ def of_two(folder: str) -> None:
 
 def of_three() -> None:
     outer = (one_local_step_is_synchronous, outer_optimizer, streaming, schedule_of_fragments, radial_directional)
-    for test in (*outer, evaluation, onebit_adam, accumulation):
+    for test in (*outer, evaluation, onebit_adam, dion, accumulation):
         test()
 
 

@@ -39,6 +39,7 @@ CASES: dict[tuple[str, str, str], dict[str, float]] = {
     ("svd", "mixed", "dense_1d"): {"allgather": 3, "sizes": 3, "allreduce": 1},
     ("powersgd", "mixed", ""): {"rounds": 2},
     ("powersgd", "mixed", "dense_1d"): {"rounds": 2, "allreduce": 1},
+    ("dion", "mixed", ""): {"rounds": 2},
     ("acp_sgd", "allreduce", ""): {"allreduce": 7 / 3},  # 2 where P is sent, 3 where Q is
     ("intsgd", "allreduce", ""): {"agreement": 1, "allreduce": 3},
     ("gtopk", "mixed", ""): {"swaps": 1},

@@ -38,7 +38,15 @@ DDP_OPTIONS = ("find_unused_parameters", "gradient_as_bucket_view")
 CAP_MIB = 0.02
 """Of DDP's buckets: several for the model below."""
 
-TOLERANCE = {"none": 1e-6, "fp16": 2e-3, "bf16": 1e-2, "powersgd": 1e-4, "acp_sgd": 1e-4, "batched_powersgd": 1e-4}
+TOLERANCE = {
+    "none": 1e-6,
+    "fp16": 2e-3,
+    "bf16": 1e-2,
+    "powersgd": 1e-4,
+    "acp_sgd": 1e-4,
+    "dion": 1e-3,
+    "batched_powersgd": 1e-4,
+}
 """By how much gradients of more than two workers may differ from those with MPI, as a part of their norm, because sums
 are added in another order. Those of all other methods do not differ by a bit, and with two workers none do."""
 

@@ -246,6 +246,7 @@ RUNS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any], dict[str, Any]]]
     "intsgd": ("intsgd", {}, "none", {}, {}),
     "powersgd": ("powersgd", {"rank": 1}, "residual", {}, {}),
     "acp_sgd": ("acp_sgd", {"rank": 1}, "residual", {}, {}),
+    "dion": ("dion", {}, "residual", {}, {}),
     "redsync": ("redsync_threshold", {"ratio": 0.05}, "residual", {}, {}),
     "sidco": ("sidco", {"ratio": 0.05, "adapt_every": 2}, "scaled_residual", {}, {}),
     "dgc": ("dgc", {"ratio": 0.05}, "dgc", {"clip": 5.0}, {}),

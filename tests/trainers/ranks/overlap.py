@@ -43,6 +43,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "terngrad": {"compressor": "terngrad"},
     "intsgd": {"compressor": "intsgd"},
     "powersgd": {"compressor": "powersgd", "memory": "residual"},
+    "dion": {"optimizer": "dion", "compressor": "dion", "memory": "residual"},
     "acp_sgd": {"compressor": {"name": "acp_sgd", "rank": 1}, "memory": "residual"},
     "gtopk": {"compressor": "gtopk", "memory": "residual"},
     "policy": {

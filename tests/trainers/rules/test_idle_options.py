@@ -215,6 +215,12 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         {"compressor": "svd"},
     ),
     (
+        "compressor.rank_fraction",
+        {"compressor": {"name": "dion", "rank": 4}, "optimizer": "dion", "memory": "residual"},
+        "together with compressor.rank=null; here compressor.rank=4",
+        {"compressor": "dion", "optimizer": "dion", "memory": "residual"},
+    ),
+    (
         "compressor.levels",
         {"compressor": {"name": "qsvd", "scheme": "terngrad"}},
         "together with compressor.scheme=qsgd; here compressor.scheme=terngrad",
