@@ -50,6 +50,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"bits": 1, "stochastic": True},
     ],
     "dynamic8": [{"bucket_size": 100}, {"bucket_size": None}],
+    "eden": [{"bits": 1}, {"bits": 2, "block_size": 16, "scale": "least_error"}, {"bits": 3, "block_size": 256}],
     "fp8": [
         {"format": "e5m2", "bucket_size": 100},
         {"stochastic": True, "bucket_size": None},

@@ -44,6 +44,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("int8", {"scheme": "symmetric", "bits": 4}),
     ("dynamic8", {}),
     ("fp8", {}),
+    ("eden", {}),
     ("intsgd", {}),
     ("quantile_sketch", {"bins": 4}),
     ("sign", {}),
