@@ -209,7 +209,7 @@ def test_sums_of_floats_are_in_the_hands_of_two_functions() -> None:
     integers = {
         *("packing.pack", "selection._next_digit", "selection._count_digits", "selection._count_kept"),
         *("selection._collect", "sparse._rice", "signs._decode_add", "onebit._halves", "atomo._split"),
-        "chunks._select",
+        *("chunks._select", "eden._decode_add"),
         *("exceedances._exceedances", "exceedances._products", "elias._measure", "elias._write"),
     }
     found = set()
