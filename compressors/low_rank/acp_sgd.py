@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -11,14 +10,21 @@ from compressors.base import EXACT, Compressor, Law, count_elements
 from compressors.kernels import buffers
 from compressors.lazy import torch
 from compressors.low_rank.linear_algebra import thin_products
-from compressors.low_rank.linear_algebra.factors import Factors, calculating, draw, find_matrix_shape, make_orthonormal
+from compressors.low_rank.linear_algebra.factors import (
+    Factored,
+    Factors,
+    calculating,
+    draw,
+    find_matrix_shape,
+    make_orthonormal,
+)
 from compressors.random_key import Key
 from compressors.unit_state import Stateful
 from gradsweep.options.parameters import integer, number
 
 
 @dataclasses.dataclass(frozen=True)
-class ACPSGD(Compressor, Stateful):
+class ACPSGD(Factored, Compressor, Stateful):
     """Low rank by alternate power iteration (Zhang et al., "Evaluation and optimization of gradient compression for
     distributed deep learning", ICDCS 2023).
 
@@ -59,24 +65,13 @@ class ACPSGD(Compressor, Stateful):
     min_compression_rate: float = number(2.0, low=1)
 
     def law(self, shape: Sequence[int]) -> Law:
-        return EXACT if self._factors(shape) is None else Law(omega=1.0)
+        return EXACT if self.get_factors(shape) is None else Law(omega=1.0)
 
     def is_exact(self, shape: Sequence[int], key: Key) -> bool:
-        return self._factors(shape) is None
+        return self.get_factors(shape) is None
 
-    def _factors(self, shape: Sequence[int]) -> Factors | None:
+    def find_factors(self, shape: Sequence[int]) -> Factors | None:
         """Return the shapes (r, rows) and (r, columns) of the factors; None if the tensor is sent dense."""
-        key = tuple(shape)
-        if key not in self._known_factors:
-            self._known_factors[key] = self._factors_of(key)
-        return self._known_factors[key]
-
-    @functools.cached_property
-    def _known_factors(self) -> dict[tuple[int, ...], Factors | None]:
-        """The cached factors by shape, since every step needs them many times."""
-        return {}
-
-    def _factors_of(self, shape: Sequence[int]) -> Factors | None:
         rows, columns = find_matrix_shape(shape)
         rank = min(self.rank, rows, columns)
         if rank * (rows + columns) / 2 * self.min_compression_rate >= count_elements(shape):
@@ -84,11 +79,11 @@ class ACPSGD(Compressor, Stateful):
         return (rank, rows), (rank, columns)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        factors = self._factors(shape)
+        factors = self.get_factors(shape)
         return 4 * (count_elements(shape) if factors is None else max(map(count_elements, factors)))
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
-        factors = self._factors(shape)
+        factors = self.get_factors(shape)
         return self.payload_bound(shape) if factors is None or factors[0] == factors[1] else None
 
     def _get_basis(self, factors: Factors, key: Key, device: torch.device) -> tuple[str, torch.Tensor]:
@@ -105,7 +100,7 @@ class ACPSGD(Compressor, Stateful):
         return "q", basis
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        values, factors = buffers.as_float32(x), self._factors(x.shape)
+        values, factors = buffers.as_float32(x), self.get_factors(x.shape)
         if factors is not None:
             with calculating():
                 name, basis = self._get_basis(factors, key, values.device)
@@ -116,7 +111,7 @@ class ACPSGD(Compressor, Stateful):
         return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        factors = self._factors(out.shape)
+        factors = self.get_factors(out.shape)
         if factors is None:
             payload = buffers.receive(payload, out.device, 4 * out.numel())
             out.detach().add_(buffers.read_floats(payload).view(out.shape), alpha=weight)
@@ -131,7 +126,7 @@ class ACPSGD(Compressor, Stateful):
 
     def finish(self, mean: torch.Tensor, key: Key, workers: int) -> None:
         """Make the mean of the factor that was sent, which is `mean` times the basis, the basis of the next step."""
-        factors = self._factors(mean.shape)
+        factors = self.get_factors(mean.shape)
         if factors is None:
             return
         with calculating():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Generator, Sequence
 from typing import ClassVar
@@ -12,7 +11,7 @@ from compressors.base import EXACT, Cooperative, Law, Reduction, Sum, Swap, coun
 from compressors.kernels import buffers
 from compressors.lazy import torch
 from compressors.low_rank.linear_algebra import thin_products
-from compressors.low_rank.linear_algebra.factors import Factors, calculating, draw, find_matrix_shape
+from compressors.low_rank.linear_algebra.factors import Factored, Factors, calculating, draw, find_matrix_shape
 from compressors.random_key import Key
 from compressors.unit_state import Stateful
 from gradsweep.options.parameters import integer, number
@@ -22,7 +21,7 @@ EPSILON = 1e-8
 
 
 @dataclasses.dataclass(frozen=True)
-class Dion(Cooperative, Stateful):
+class Dion(Factored, Cooperative, Stateful):
     """Steps of orthonormal factors (Ahn et al., "Dion: distributed orthonormalized updates", 2025, and its code).
 
     M is the worker's momentum as a matrix: its gradient and what memory=residual has kept. With Q of the last step:
@@ -63,24 +62,13 @@ class Dion(Cooperative, Stateful):
     mu: float = number(0.95, low=0, high=1, below=True)
 
     def law(self, shape: Sequence[int]) -> Law:
-        return EXACT if self._factors(shape) is None else Law()
+        return EXACT if self.get_factors(shape) is None else Law()
 
     def is_exact(self, shape: Sequence[int], key: Key) -> bool:
-        return self._factors(shape) is None
+        return self.get_factors(shape) is None
 
-    def _factors(self, shape: Sequence[int]) -> Factors | None:
+    def find_factors(self, shape: Sequence[int]) -> Factors | None:
         """Return the shapes of P (r, longer side) and Q (r, shorter side); None for a tensor that is sent as it is."""
-        key = tuple(shape)
-        if key not in self._known_factors:
-            self._known_factors[key] = self._factors_of(key)
-        return self._known_factors[key]
-
-    @functools.cached_property
-    def _known_factors(self) -> dict[tuple[int, ...], Factors | None]:
-        """The cached factors by shape, since every step needs them many times."""
-        return {}
-
-    def _factors_of(self, shape: Sequence[int]) -> Factors | None:
         if len(shape) < 2 or not count_elements(shape):
             return None
         short, long = sorted(find_matrix_shape(shape))
@@ -90,7 +78,7 @@ class Dion(Cooperative, Stateful):
         return (rank, long), (rank, short)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
-        factors = self._factors(shape)
+        factors = self.get_factors(shape)
         return 4 * (count_elements(shape) if factors is None else sum(map(count_elements, factors)))
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -103,7 +91,7 @@ class Dion(Cooperative, Stateful):
     ) -> Generator[Sum | Swap, torch.Tensor, list[Reduction]]:
         with calculating():
             units = [buffers.as_float32(x) for x, _ in batch]
-            factors = [self._factors(x.shape) for x, _ in batch]
+            factors = [self.get_factors(x.shape) for x, _ in batch]
             wide = {unit for unit, (x, _) in enumerate(batch) if _is_wide(x.shape)}
             travelling = [one if one and _are_smaller(one) else None for one in factors]
             work = thin_products.Work(units, travelling, wide)
@@ -154,7 +142,7 @@ class Dion(Cooperative, Stateful):
         return p.view(factors[0]), r.view(factors[1])
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        factors = self._factors(out.shape)
+        factors = self.get_factors(out.shape)
         if factors is None:
             values = buffers.read_floats(buffers.receive(payload, out.device, self.payload_bound(out.shape)))
             out.detach().add_(values.view(out.shape), alpha=weight)
@@ -165,7 +153,7 @@ class Dion(Cooperative, Stateful):
 
     def remove_sent(self, payload: torch.Tensor, out: torch.Tensor, key: Key) -> None:
         """Take (1 - mu) P R^T from `out`, in place."""
-        factors = self._factors(out.shape)
+        factors = self.get_factors(out.shape)
         if factors is None:
             self.decompress_add(payload, out, key, -1.0)
             return

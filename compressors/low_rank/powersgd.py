@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Generator, Sequence
 from typing import ClassVar
@@ -13,6 +12,7 @@ from compressors.kernels import buffers
 from compressors.lazy import torch
 from compressors.low_rank.linear_algebra import thin_products
 from compressors.low_rank.linear_algebra.factors import (
+    Factored,
     Factors,
     calculating,
     draw,
@@ -25,7 +25,7 @@ from gradsweep.options.parameters import InvalidParameter, boolean, choice, inte
 
 
 @dataclasses.dataclass(frozen=True)
-class PowerSGD(Cooperative, Stateful):
+class PowerSGD(Factored, Cooperative, Stateful):
     """Low rank by power iteration (Vogels, Karimireddy and Jaggi, "PowerSGD", NeurIPS 2019, Algorithm 1).
 
     A tensor of shape (d0, d1, ...) is the matrix M (d0, d1 * ...) of the worker. With Q of the last step:
@@ -112,17 +112,9 @@ class PowerSGD(Cooperative, Stateful):
         """Return the shapes (r, rows) and (r, columns) of the factors; None if this step sends the tensor dense."""
         if step is not None and step < self.start_step:
             return None
-        key = tuple(shape)
-        if key not in self._known_factors:
-            self._known_factors[key] = self._factors_of(key)
-        return self._known_factors[key]
+        return self.get_factors(shape)
 
-    @functools.cached_property
-    def _known_factors(self) -> dict[tuple[int, ...], Factors | None]:
-        """The cached factors by shape, since every step needs them many times."""
-        return {}
-
-    def _factors_of(self, shape: Sequence[int]) -> Factors | None:
+    def find_factors(self, shape: Sequence[int]) -> Factors | None:
         rows, columns = self.matrix_shape(shape)
         rank = min(self.rank, rows, columns)
         if rank * (rows + columns) * self.min_compression_rate >= count_elements(shape):

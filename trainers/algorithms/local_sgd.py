@@ -73,10 +73,10 @@ class LocalSGD(Synchronous):
         self._anchor = flat.values.clone()  # x
         self._has_begun = False  # whether there was a local step
         self._change = torch.zeros_like(flat.gradients) if config.delay else flat.gradients
-        self._fragments = cut_fragments([self._with_change(unit) for unit in setup.units], config.fragments)
+        self._fragments = cut_fragments([self._replace_gradient(unit) for unit in setup.units], config.fragments)
         outer = SGD(config.outer_lr, config.outer_momentum, config.outer_nesterov, weight_decay=0.0)
         self.outer: list[Optimizer] = [
-            optimizers.build(outer, flat.with_buffers(self._anchor[part.place], self._change[part.place]))
+            optimizers.build(outer, flat.replace_buffers(self._anchor[part.place], self._change[part.place]))
             for part in self._fragments
         ]
         self._radial: RadialDirectional | None = None
@@ -89,8 +89,8 @@ class LocalSGD(Synchronous):
         self._wanted = False  # whether the next averaging is measured
         self._traffic = _NOTHING_SENT  # of a complete exchange, until a step returns it
 
-    def _with_change(self, unit: Unit) -> Unit:
-        """Return the unit with its part of `_change` as gradient."""
+    def _replace_gradient(self, unit: Unit) -> Unit:
+        """Return the unit with its part of `_change` in place of its gradient."""
         flat = self.setup.flat
         if self._change is flat.gradients:
             return unit

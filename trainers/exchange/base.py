@@ -239,17 +239,16 @@ class Exchange:
             self._agree()
             self._waiting = []
         with self.watch("communicate"):
-            for lane in self._used_lanes:
+            for lane in self._list_used_lanes():
                 lane.post()
 
-    @property
-    def _used_lanes(self) -> list[Lane]:
+    def _list_used_lanes(self) -> list[Lane]:
         return [lane for lane in self._lanes.values() if lane.is_used]
 
     def finish(self) -> Traffic:
         """Complete the step: communicate, and decode the mean into every unit's gradient; return the traffic."""
         self.post()
-        lanes = self._used_lanes
+        lanes = self._list_used_lanes()
         for lane in lanes:
             for parcel, payload in lane.communicate():
                 with self.watch("encode"):

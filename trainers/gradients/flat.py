@@ -84,7 +84,7 @@ class Flat:
         part.named, part.values, part.gradients = self.named[first:last], self.values[piece], self.gradients[piece]
         return part
 
-    def with_buffers(self, values: torch.Tensor, gradients: torch.Tensor) -> Flat:
+    def replace_buffers(self, values: torch.Tensor, gradients: torch.Tensor) -> Flat:
         """Return the same tensors with other buffers, which need not be those of the model.
 
         Only an optimizer that looks at no single tensor can use the result.

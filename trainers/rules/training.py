@@ -19,10 +19,15 @@ _ONEBIT_ADAM = has("optimizer", "onebit_adam")
 _DION = has("optimizer", "dion")
 _EVERY_STEPS = given("evaluate_every_steps")
 _GROUPS = Condition("optimizer.groups", lambda run: bool(run.optimizer.groups))
-_STREAMS = Condition(
+_FRAGMENTS = Condition(
     "algorithm.fragments above 1 or algorithm.delay above 0",
     lambda run: read(run, "algorithm.fragments", 1) > 1 or read(run, "algorithm.delay", 0) > 0,
     "{algorithm.fragments=} {algorithm.delay=}",
+)
+_STREAMS = Condition(
+    "algorithm.fragments above 1, algorithm.delay or algorithm.mixing above 0",
+    lambda run: isinstance(run.algorithm, LocalSGD) and run.algorithm.streams,
+    "{algorithm.fragments=} {algorithm.delay=} {algorithm.mixing=}",
 )
 _NO_DELAY = Condition(
     "algorithm=local_sgd without delay", lambda run: read(run, "algorithm.delay", 1) == 0, "{algorithm.delay=}"
@@ -131,7 +136,7 @@ RULES = (
         "exchange.overlap=false, or algorithm.delay above 0",
     ),
     Rule(
-        _STREAMS,
+        _FRAGMENTS,
         Condition(
             "another exchange than allreduce, allgather, mixed or sharded",
             lambda run: read(run, "exchange") not in ("auto", "allreduce", "allgather", "mixed", "sharded"),
@@ -148,7 +153,7 @@ RULES = (
             "{compressor=}",
         ),
         "it looks at the movement since the last averaging, which differs between workers",
-        "algorithm.fragments=1 algorithm.delay=0, or another compressor",
+        "algorithm.fragments=1 algorithm.delay=0 algorithm.mixing=0, or another compressor",
     ),
     Rule(
         has("algorithm.average", "radial_directional"),

@@ -80,15 +80,15 @@ def _random_regular(options: topologies.RandomRegular, workers: int) -> Graph:
 
 
 def _random_pairs(options: topologies.RandomPairs, workers: int) -> list[Graph]:
-    """Return a graph of random pairs for each round; the rounds together connect all workers."""
+    """Return a graph of random pairs for each round; all of them together connect the workers."""
     draws = random.Random(options.draw)
-    rounds = []
-    for _ in range(options.rounds):
-        order = draws.sample(range(workers), workers)
-        graph = networkx.empty_graph(workers)
-        graph.add_edges_from(zip(order[::2], order[1::2], strict=True))
-        rounds.append(graph)
-    return rounds
+    while True:
+        orders = [draws.sample(range(workers), workers) for _ in range(options.rounds)]
+        rounds = [networkx.empty_graph(workers) for _ in orders]
+        for graph, order in zip(rounds, orders, strict=True):
+            graph.add_edges_from(zip(order[::2], order[1::2], strict=True))
+        if networkx.is_connected(networkx.compose_all(rounds)):
+            return rounds
 
 
 _BUILDERS: dict[type, Callable[[Any, int], Any]] = {

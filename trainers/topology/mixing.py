@@ -8,7 +8,10 @@ import math
 
 import numpy as np
 
-_LONG, _PERIODS = 16, 10
+_LONG = 16
+"""Matrices up to which a period's product is computed. That of more may have eigenvalues too small for float64."""
+_PERIODS = 10
+"""Periods over which the rate of longer ones is measured, after as many that do not count."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -112,10 +115,7 @@ class Mixing:
         return 1.0 - second ** (1 / self.period)
 
     def _measure_rate(self) -> float:
-        """Return the factor of the distance from consensus in a step, in the mean over some periods.
-
-        The product of many matrices would underflow.
-        """
+        """Return the factor by which a step multiplies the distance from consensus, in the geometric mean."""
         x, logs = np.random.default_rng(0).standard_normal(self.workers), []
         for step in range(1, 2 * _PERIODS * self.period + 1):
             x = x - x.mean()

@@ -36,7 +36,7 @@ LINES = (
     "topology.rows that does not divide the workers",
     "topology=hypercube if workers is no power of two, margulis if it is no square, expander if it is no prime, "
     f"social if it is not {SOCIAL}",
-    "topology=random_pairs with an odd number of workers, or with too few rounds to connect them",
+    "topology=random_pairs with an odd number of workers, or with a single round of more than two",
     "topology=random_regular with as many neighbours as workers, or with degree times workers odd",
     "topology=edges if its file cannot be read, names an unknown worker, gives a link two weights, leaves a worker a "
     "negative own weight, or is not connected",
@@ -120,14 +120,11 @@ def _random_regular(options: RandomRegular, workers: int) -> None:
 
 
 def _random_pairs(options: RandomPairs, workers: int) -> None:
-    if workers > 1 and workers % 2:
-        raise UsageError(
-            f"topology=random_pairs with workers={workers}: a worker would be left over; valid is an even number: "
-            f"{workers - 1} or {workers + 1}"
+    _require("an even number", lambda number: number % 2 == 0)(options, workers)
+    if options.rounds == 1 and workers > 2:
+        raise bad_value(
+            "topology.rounds", 1, f"an integer from 2: the same pairs in each step leave workers={workers} apart"
         )
-    # connected after so many rounds but with negligible probability: a union of r matchings of n workers
-    if (least := 4 * math.ceil(math.log2(max(workers, 2)))) > options.rounds:
-        raise bad_value("topology.rounds", options.rounds, f"an integer from {least} to 10000 with workers={workers}")
 
 
 def _check_plugin(options: Any, workers: int) -> None:

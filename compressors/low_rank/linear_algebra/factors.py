@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 from compressors.base import count_elements
@@ -13,6 +15,25 @@ from compressors.random_key import Key, splitmix64
 
 Factors = tuple[tuple[int, int], tuple[int, int]]
 """The shapes of both factors of a matrix, (r, rows) and (r, columns)."""
+
+
+class Factored:
+    """A method that sends thin factors of matrices, whose shapes depend on the shape of the tensor only."""
+
+    @abstractmethod
+    def find_factors(self, shape: Sequence[int]) -> Factors | None:
+        """Return the shapes of the factors of a tensor of `shape`; None if it is sent dense."""
+
+    def get_factors(self, shape: Sequence[int]) -> Factors | None:
+        """Return what `find_factors` has found for the shape; every step needs it many times."""
+        key = tuple(shape)
+        if key not in self._factors_by_shape:
+            self._factors_by_shape[key] = self.find_factors(key)
+        return self._factors_by_shape[key]
+
+    @functools.cached_property
+    def _factors_by_shape(self) -> dict[tuple[int, ...], Factors | None]:
+        return {}
 
 
 def find_matrix_shape(shape: Sequence[int]) -> tuple[int, int]:

@@ -78,7 +78,11 @@ LOCAL = {"algorithm": "local_sgd"}
         ),
         (
             {"algorithm": {"name": "local_sgd", "delay": 1}, "compressor": "intsgd"},
-            "algorithm.fragments=1 algorithm.delay=1 with compressor=intsgd: it looks at the movement",
+            "algorithm.fragments=1 algorithm.delay=1 algorithm.mixing=0.0 with compressor=intsgd: it looks at the mov",
+        ),
+        (
+            {"algorithm": {"name": "local_sgd", "mixing": 0.5}, "compressor": "intsgd"},
+            "algorithm.fragments=1 algorithm.delay=0 algorithm.mixing=0.5 with compressor=intsgd: it looks at the mov",
         ),
         (
             {"algorithm": {"name": "local_sgd", "average": "radial_directional"}}
