@@ -1,4 +1,4 @@
-"""Every command of the README and the docs can be typed: as it is printed, into a shell.
+"""Every command of the README, the docs and the comments of conf/ can be typed: as it is printed, into a shell.
 
 Commands stand in blocks, behind `$ ` or not, and in inline code; those in the tables of docs/guide/README.md may be
 shorter (see `rows`). Nothing is started (tests/unstarted.py). A page that shows a command which is refused shows the
@@ -28,6 +28,7 @@ from tests.test_help import programs
 README, GUIDE = ROOT / "README.md", ROOT / "docs/guide/README.md"
 ADDING = {ROOT / "docs/guide" / f"{name}.md" for name in ("add-a-compressor", "plugins", "your-own")}
 PAGES = [README, GUIDE, ROOT / "CONTRIBUTING.md", *sorted(set(ROOT.glob("docs/**/*.md")) - {*ADDING, GUIDE})]
+PRESETS = sorted(ROOT.glob("conf/**/*.yaml"))
 PROGRAM = rf"(?:python (?:multirun\.py|-m (?:{'|'.join(map(re.escape, programs()))})(?![.\w]))|gradsweep(?= ))"
 COMMAND = re.compile(rf'\s*(?:\$ )?((?:[A-Z_]+=\S+ )*(?:eval "\$\()?{PROGRAM}.*)')
 NAME = re.compile(rf"{PROGRAM}(?: [a-z]+)?")
@@ -65,6 +66,8 @@ def commands(pages: Sequence[Path]) -> list[Command]:
 def written(page: Path) -> Iterator[Command]:
     """The commands of a page that stand there in full."""
     name, text = str(page).removeprefix(f"{ROOT}/"), page.read_text(encoding="utf-8")
+    if page.suffix == ".yaml":
+        text = re.sub("^#", " ", text, flags=re.MULTILINE)
     for code in re.findall(r"^```.*\n((?:.*\n)*?)```$|((?:^ {4}.*\n)+)", text, re.MULTILINE):
         lines = re.sub(r"\\\n\s*", "", "".join(code)).splitlines()
         for number, line in enumerate(lines):
@@ -148,6 +151,7 @@ def words_of(command: str, shell: dict[str, str], directory: Path) -> list[str]:
         pytest.param(PAGES[:1], 7, id="README"),
         pytest.param(PAGES[1:2], 60, id="guide", marks=pytest.mark.thorough),
         pytest.param(PAGES[2:], 100, id="docs", marks=pytest.mark.thorough),
+        pytest.param(PRESETS, 40, id="conf", marks=pytest.mark.thorough),
     ],
 )
 def test_commands_work_as_they_are_printed(
