@@ -4,8 +4,9 @@
         [--into docs/design/benchmarks.md]
 
 - steps: iterations per second of ours and of DistributedDataParallel over gloo with its own hook, for the same model,
-  batch, one thread a rank, SGD with momentum and update included, the data in memory. With a batch of 0 nothing of the
-  model is computed: gradients of its shapes are exchanged. Also the CPU seconds until a rank is ready to train.
+  batch, one thread a rank, update and gradient clip included (SGD with momentum, for GPT AdamW), the data in memory.
+  With a batch of 0 nothing of the model is computed: gradients of its shapes are exchanged. Also the CPU seconds until
+  a rank is ready to train.
 - exchange: a message that is encoded already, summed and gathered, against bare mpi4py on the same buffers.
 - memory: what a rank needs at its peak beyond weights, gradients, optimizer, what memory keeps, and payloads. Nothing
   is computed forward or backward: activations depend on the batch. Beside it is what a run records (result.json): the
@@ -41,7 +42,11 @@ from sweep.settings.mpi import MpiSettings, choose_transport  # noqa: E402
 from sweep.system.job_environment import build_job_environment  # noqa: E402
 from trainers.rules.resolve import resolve  # noqa: E402
 
-MODELS = {"WRN-16-2": ["model=wideresnet", "model.depth=16", "model.widen=2"], "ResNet-18": ["model=resnet18"]}
+MODELS = {
+    "WRN-16-2": ["model=wideresnet", "model.depth=16", "model.widen=2"],
+    "ResNet-18": ["model=resnet18"],
+    "GPT": ["experiment=gpt_char_cpu"],
+}
 METHODS = {
     "none": ["compressor=none"],
     "fp16": ["compressor=fp16"],

@@ -42,6 +42,9 @@ from trainers.training import assembly
 from trainers.training.memory_cost import measure_parts
 
 SHAPE, CLASSES = (3, 32, 32), 10
+"""Of images: CIFAR's."""
+CONTEXT, TOKENS = (64,), 65
+"""Of texts: nanoGPT's for characters on a CPU."""
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
 
 Answer = dict[str, Any]
@@ -52,25 +55,34 @@ Step = Callable[[int], Answer]
 class Shapes(nn.Module):
     """The parameters of a model without the model.
 
-    The outputs are a sum of all parameters, each times a fixed number, for one sample: gradients of the shapes of the
-    model at the cost of one look at each of them. So a step is little but exchange and update.
+    The outputs are a sum of all parameters, each times a fixed number: gradients of the shapes of the model at the cost
+    of one look at each of them. So a step is little but exchange and update.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, classes: int = CLASSES) -> None:
         super().__init__()
+        self.classes = classes
         self.weights = nn.ParameterList(model.parameters())
         self.factors = [torch.randn_like(weight) for weight in self.weights]
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         total = sum(torch.dot(w.flatten(), f.flatten()) for w, f in zip(self.weights, self.factors, strict=True))
-        return total * torch.arange(CLASSES, dtype=torch.float32) * 1e-3 + inputs.flatten(1)[:, :CLASSES]
+        scores = total * torch.arange(self.classes, dtype=torch.float32) * 1e-3
+        places = inputs.shape[:1] if inputs.is_floating_point() else inputs.shape
+        return scores.expand(*places, self.classes)
 
 
 def build_model(asked: dict[str, Any], config: configs.RunConfig) -> nn.Module:
     """Build the model of a config; with a batch of 0 only the shapes of its parameters."""
     torch.manual_seed(config.seed)
-    model = models.build(config.model, SHAPE, CLASSES)
-    return model if asked["batch"] else Shapes(model)
+    shape, classes = get_shape(config)
+    model = models.build(config.model, shape, classes)
+    return model if asked["batch"] else Shapes(model, classes)
+
+
+def get_shape(config: configs.RunConfig) -> tuple[tuple[int, ...], int]:
+    """Return the shape of a sample, and the number of classes or tokens."""
+    return (CONTEXT, TOKENS) if config.dataset.kind == "text" else (SHAPE, CLASSES)
 
 
 def ours(asked: dict[str, Any]) -> Step:
@@ -79,10 +91,11 @@ def ours(asked: dict[str, Any]) -> Step:
 
     comm, config = MPI.COMM_WORLD, configs.parse(asked["config"])
     samples = asked["batch"] or 1
-    batch = Batch(*draw_batch(samples, comm.rank), samples * comm.size)
+    inputs, targets = draw_batch(samples, comm.rank, *get_shape(config))
+    batch = Batch(inputs, targets, targets.numel() * comm.size)
     model = build_model(asked, config)
     models.build = lambda *_: model
-    replica, watch = Replica(config, SHAPE, CLASSES, comm), Stopwatch()
+    replica, watch = Replica(config, *get_shape(config), comm), Stopwatch()
     algorithm = assembly.build_algorithm(config, comm, replica, watch)
     numbers = itertools.count(1)
 
@@ -108,7 +121,7 @@ def ddp(asked: dict[str, Any]) -> Step:
 
     torch.distributed.init_process_group("gloo")
     config = configs.parse(asked["config"])
-    name, sgd = groups.get_name(config.compressor), config.optimizer
+    name = groups.get_name(config.compressor)
     # With several buckets torch's PowerSGD starts sums from callbacks, whose order differs between the ranks: gloo then
     # ends with "received data size doesn't match expected size". So it gets one bucket.
     buckets: dict[str, Any] = {"bucket_cap_mb": 4096} if name == "powersgd" else {}
@@ -120,23 +133,34 @@ def ddp(asked: dict[str, Any]) -> Step:
             None, matrix_approximation_rank=config.compressor.rank, start_powerSGD_iter=2, min_compression_rate=2
         )
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    optimizer = torch.optim.SGD(
-        model.parameters(), 0.001, momentum=sgd.momentum, nesterov=sgd.nesterov, weight_decay=sgd.weight_decay
-    )
-    inputs, labels = draw_batch(asked["batch"] or 1, torch.distributed.get_rank())
+    optimizer = build_optimizer(config.optimizer, model)
+    inputs, labels = draw_batch(asked["batch"] or 1, torch.distributed.get_rank(), *get_shape(config))
     model.train()
 
     def steps(count: int) -> Answer:
         began, used = time.perf_counter(), time.process_time()
         for _ in range(count):
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(inputs), labels)
+            loss = F.cross_entropy(model(inputs).flatten(0, -2), labels.flatten())
             loss.backward()
+            if config.clip.norm is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), config.clip.norm)
             optimizer.step()
             loss.item()  # as every training loop looks at it
         return {"all": time.perf_counter() - began, "CPU": time.process_time() - used}
 
     return steps
+
+
+def build_optimizer(options: Any, model: nn.Module) -> torch.optim.Optimizer:
+    """Build torch's SGD, or its AdamW without weight decay of vectors."""
+    weights = list(model.parameters())
+    if groups.get_name(options) == "sgd":
+        momentum, nesterov, decay = options.momentum, options.nesterov, options.weight_decay
+        return torch.optim.SGD(weights, 0.001, momentum=momentum, nesterov=nesterov, weight_decay=decay)
+    matrices = {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": options.weight_decay}
+    vectors = {"params": [weight for weight in weights if weight.dim() == 1], "weight_decay": 0.0}
+    return torch.optim.AdamW([matrices, vectors], 0.001, betas=(options.beta1, options.beta2), eps=options.eps)
 
 
 def exchange(asked: dict[str, Any]) -> Step:
@@ -212,11 +236,16 @@ def memory(asked: dict[str, Any]) -> Step:
     return steps
 
 
-def draw_batch(samples: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw normal noise of CIFAR's shape with any labels."""
+def draw_batch(
+    samples: int, rank: int, shape: tuple[int, ...] = SHAPE, classes: int = CLASSES
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw images of normal noise with any labels, or texts of any tokens, each position with any next one."""
     generator = torch.Generator().manual_seed(rank)
-    inputs = torch.randn(samples, *SHAPE, generator=generator)
-    return inputs, torch.randint(CLASSES, (samples,), generator=generator)
+    if len(shape) == 1:
+        inputs, targets = torch.randint(classes, (2, samples, *shape), generator=generator)
+        return inputs, targets
+    inputs = torch.randn(samples, *shape, generator=generator)
+    return inputs, torch.randint(classes, (samples,), generator=generator)
 
 
 def serve(benchmark: Connection, side: str) -> None:
