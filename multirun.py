@@ -50,7 +50,7 @@ class Command:
     """The words of a command with its session."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        self.session, self.words = session, sys.argv[1:]
 
     def compose_and_run(self, config: DictConfig) -> None:
         """Run a single run: Hydra calls this function without -m, and with -m the launcher of
@@ -77,7 +77,7 @@ class Command:
         if (interrupted := find_interruption(error)) is not None:
             raise interrupted
         has_run = bool(self.session.runs)  # the sweeper may have failed over the results
-        line = explain(error, sys.argv[1:])
+        line = explain(error, self.words)
         if line is None or os.environ.get(TRACEBACK) == "1":
             traceback.print_exception(error)
         else:
@@ -102,9 +102,10 @@ class Command:
         main = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(self.compose_and_run)
         try:
             words = arguments.open_script_groups(arguments.quote_for_hydra(sys.argv[1:]), OURS)
-            sys.argv[1:] = arguments.put_overrides_first(words)
-            refuse_duplicates(sys.argv[1:])
-            refuse_misread(sys.argv[1:])
+            self.words = arguments.put_overrides_first(words)
+            refuse_duplicates(self.words)
+            refuse_misread(self.words)
+            sys.argv[1:] = arguments.leave_to_points(self.words, GROUPS)
             main()
             return self.conclude()
         except Exception as error:

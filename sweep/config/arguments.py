@@ -32,6 +32,8 @@ _TEXTS = ("sweep.on_end", "mpi.command", "mpi.environment", "trainer.command")
 _SCRIPT = re.compile(r"\+{0,2}trainer=(?:.*,)?script(?:,.*)?")
 _OF_GROUP = re.compile(r"([A-Za-z_]\w*)(?:(?:\.\w+)+=|=\{)")
 
+_MULTIRUN = {"-m", "--multirun"}
+
 _CHOSEN = ("hydra.launcher", "hydra.sweeper")
 """Groups whose options stand under the same name with a dot."""
 
@@ -114,6 +116,30 @@ def put_overrides_first(words: Sequence[str]) -> list[str]:
     for override in overrides:
         left.remove(override)
     return [*overrides, *left]
+
+
+def leave_to_points(words: Sequence[str], groups: Collection[str]) -> list[str]:
+    """Make a sweep of one value of a key in a group that is swept: `model=gpt,lstm model.layers=2`.
+
+    Hydra sets all other keys in the config of the whole sweep, too, where `model` is the default, which may lack them.
+    A swept experiment may change any group.
+
+    Args:
+        groups: those that have options.
+    """
+    if _MULTIRUN.isdisjoint(words):
+        return list(words)
+    parsed = {word: parse(word) for word in words if "=" in word and not word.startswith("-")}
+    swept = {str(each.key_or_group) for each in parsed.values() if each is not None and each.is_sweep_override()}
+    changed = set(groups) if "experiment" in swept else swept.intersection(groups)
+
+    def leave(word: str) -> str:
+        override, (key, _, value) = parsed.get(word), word.partition("=")
+        is_left = override is not None and not override.is_sweep_override() and not override.is_delete()
+        section, dot, _ = key.lstrip("+").partition(".")
+        return f"{key}=choice({value})" if is_left and dot and value and section in changed else word
+
+    return [leave(word) for word in words]
 
 
 def quote_text(word: str) -> str:

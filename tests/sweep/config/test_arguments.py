@@ -114,3 +114,18 @@ def test_a_wrong_flag_is_one_line(typed: str, line: str, capsys: pytest.CaptureF
 )
 def test_groups_of_a_script_need_no_plus(typed: str, given: str) -> None:
     assert " ".join(arguments.open_script_groups(typed.split(), OURS)) == given
+
+
+@pytest.mark.parametrize(
+    ("typed", "given"),
+    [
+        ("-m model=gpt,lstm model.layers=2", "-m model=gpt,lstm model.layers=choice(2)"),
+        ("--multirun experiment=a,b +model.x=[1,2] seed=3", "--multirun experiment=a,b +model.x=choice([1,2]) seed=3"),
+        ("-m experiment=a,b model.layers=2,3 model={x:1}", "-m experiment=a,b model.layers=2,3 model={x:1}"),
+        ("-m experiment=a,b ~model.layers model.x=", "-m experiment=a,b ~model.layers model.x="),
+        ("-m model=gpt,lstm dataset.bptt=2 sweep.name=x", "-m model=gpt,lstm dataset.bptt=2 sweep.name=x"),
+        ("model=gpt,lstm model.layers=2", "model=gpt,lstm model.layers=2"),
+    ],
+)
+def test_options_of_swept_groups_are_left_to_the_points(typed: str, given: str) -> None:
+    assert " ".join(arguments.leave_to_points(typed.split(), ["model", "dataset", "experiment"])) == given
