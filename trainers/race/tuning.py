@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TRIAL_S = 1.5
 """Seconds of a trial, about, unless steps are long."""
 LONGEST_S = 15.0
-"""Seconds of a trial, at most, if steps are long: fewer settings are tried, but overlap off and on always."""
+"""Seconds in which sizes of parts are tried, at most: if steps are long, only the smallest and the largest size are."""
 STEPS = 4
 """That a setting takes in a trial, at least: two when it is set up, and two in a heat."""
 PARTS_MIB = (4.0, 16.0, 64.0)
@@ -195,12 +195,12 @@ class _Trial:
             if parts[-1] < min(gradient_mib, part_mib):  # larger parts than the gradient are the same
                 parts.append(part_mib)
         settings = [Setting(overlap, part_mib, first.allreduce) for part_mib in parts for overlap in (False, True)]
-        step_s = self.comm.bcast(self._first.warm_step_s)
-        settings = settings[: max(2, int(LONGEST_S / (STEPS * step_s)))]
+        if self.comm.bcast(self._first.warm_step_s) * STEPS * len(settings) > LONGEST_S:
+            settings = [setting for setting in settings if setting.part_mib in (parts[0], parts[-1])]
         algorithms = [] if first.allreduce is None else [name for name in ALLREDUCES if name != first.allreduce]
         self._heats = _count_heats(len(settings)) + _count_heats(1 + len(algorithms))
         best = self._keep_fastest(settings)
-        if self._is_over():
+        if self.is_stopped:
             return best
         return self._keep_fastest([best, *(best._replace(allreduce=name) for name in algorithms)])
 

@@ -380,6 +380,19 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "PARTS_MIB", (2**10 / 2**20, 2**20 / 2**20, 64.0))
 
 
+def trial_of_long_steps() -> None:
+    """However long steps are, a trial tries overlap, the smallest and the largest parts, and all algorithms."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        small_parts(monkeypatch)
+        monkeypatch.setattr(tuning, "LONGEST_S", 0.0)
+        found = tuning.find_setting(run_config.parse(compose("none", exchange={"tune": True})), COMM, 0.0)
+    assert found is not None
+    tried = {tuple(each[key] for key in OPTIONS) for each in found["tried"]}
+    ends = {(overlap, part, "ring") for overlap in (False, True) for part in (2**9 / 2**20, 1.0)}
+    assert ends <= tried and len(tried) == len(ends) + len(ALLREDUCES) - 1
+    assert {algorithm for _, _, algorithm in tried} == set(ALLREDUCES)
+
+
 def trial() -> None:
     """A trial leaves no trace: with the setting that it finds, a run computes what it computes with it alone."""
     for name in ("none", "topk"):
@@ -505,7 +518,7 @@ def tuned_baseline() -> None:
 
 FUNCTIONS = [
     *(alone, whole, room, short, once, solo, heats, stop, stop_in_trial, closed, failing, lost, first_step),
-    *(trial, kept_setting, unlike_ranks, tuned_baseline),
+    *(trial, trial_of_long_steps, kept_setting, unlike_ranks, tuned_baseline),
 ]
 
 if __name__ == "__main__":
