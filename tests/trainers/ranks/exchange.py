@@ -35,13 +35,14 @@ from trainers.replica.replica import Replica
 
 
 def exchange_of(
-    name: str, exchange_name: str, units: list[Unit], memory_name: str = "none", **policy: Any
+    method: str | compressors.Compressor, exchange_name: str, units: list[Unit], memory_name: str = "none", **policy: Any
 ) -> exchange.Exchange:
     config = groups.GROUPS["exchange"][exchange_name](
         overlap=os.environ.get("TESTED_OVERLAP") == "true", transport=os.environ.get("TESTED_TRANSPORT", "mpi")
     )
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
-    selector = Selector(Policy(**policy), compressors.build(name), described, MPI.COMM_WORLD.size)
+    compressor = compressors.build(method) if isinstance(method, str) else method
+    selector = Selector(Policy(**policy), compressor, described, MPI.COMM_WORLD.size)
     return build_exchange(config, MPI.COMM_WORLD, units, selector, memories.build(memory_name), 5, Stopwatch())
 
 
@@ -93,6 +94,39 @@ def same_mean(*names: str) -> None:
                     expected = mean_in_one_process(name)
                     error = float((unit.gradient - expected).abs().max() / expected.abs().max())
                     assert error < (0.01 if "16" in str(compressor.sum_dtype) else 1e-5), (name, exchange_name, error)
+
+
+def senders() -> None:
+    """All ranks end with the same mean over those who sent an element, beside units that are averaged over all."""
+    comm = MPI.COMM_WORLD
+    for name, options in (("topk", {"ratio": 0.1}), ("chunk_topk", {"k": 5, "block": 8}), ("demo", {"k": 5})):
+        for mean in ("all", "senders"):
+            method = compressors.build(name, **options, mean=mean)
+            for exchange_name in ("allgather", "mixed"):
+                units = [Unit(i, str(i), torch.zeros(30, 41), torch.zeros(30, 41)) for i in range(3)]
+                only = [{"match": "1", "compressor": {"name": "topk", "ratio": 0.2}}]
+                exchanger = exchange_of(method, exchange_name, units, "residual", patterns=only)
+                for step in (1, 2, 3):
+                    for unit in units:
+                        unit.gradient.copy_(tensor(10 * step + comm.rank))
+                    exchanger.mean(step)
+                    if step == 1:
+                        first = [unit.gradient.clone() for unit in units]
+                    mine = torch.stack([unit.gradient for unit in units]).numpy()
+                    everyone = np.empty((comm.size, *mine.shape), dtype=np.float32)
+                    comm.Allgather(mine, everyone)
+                    assert (everyone == everyone[0]).all(), (name, mean, exchange_name, step)
+                for unit, found in zip(units, first, strict=True):
+                    used = compressors.build("topk", ratio=0.2) if unit.index == 1 else method
+                    keys = [Key(5, rank, 1, unit.index) for rank in range(comm.size)]
+                    payloads = [used.compress(tensor(10 + rank), key) for rank, key in enumerate(keys)]
+                    expected = torch.zeros(30, 41)
+                    if used.averages:
+                        used.average(payloads, expected, keys[0])
+                    else:
+                        for payload, key in zip(payloads, keys, strict=True):
+                            used.decompress_add(payload, expected, key, 1 / comm.size)
+                    assert torch.equal(found, expected), (name, mean, exchange_name, unit.index)
 
 
 def tensor(rank: int) -> torch.Tensor:
