@@ -181,7 +181,7 @@ def _check_together(method: Method, workers: int) -> None:
     """
     policy, compressor = method.policy, method.compressor
     _check("policy", lambda: policy.check(compressor))
-    for possible in (*policy.list_possible(compressor), policy.build_relaxed(compressor)):
+    for possible in (*policy.list_possible(compressor), *policy.list_variants(compressor)):
         try:
             dataclasses.replace(possible).join(workers)
         except ValueError as error:

@@ -58,7 +58,9 @@ _AGREES = _compressor("whose scale all agree on", lambda compressor: compressor.
 _MOVES = _compressor("that needs to know how far parameters move", lambda compressor: compressor.needs_movement)
 _FOLLOWS = _compressor("that follows the mean of all workers", lambda compressor: compressor.follows_mean)
 _SCALE_FREE = _compressor("of directions only", lambda compressor: compressor.scale_free)
-_SENDERS = Condition("compressor.mean=senders", lambda one: one.compressor.averages, "{compressor=}, {compressor.mean=}")
+_SENDERS = Condition(
+    "compressor.mean=senders", lambda one: one.compressor.averages, "{compressor=}, {compressor.mean=}"
+)
 
 _SIZES = "{exchange=}, {exchange.granularity=}"
 _SECOND_MEMORY = "{exchange=}, {exchange.second_memory=}"

@@ -65,7 +65,11 @@ def test_top_k_by_plain_torch(workers: int) -> None:
     compressor = build("topk", ratio=0.1, mean="senders")
     kept = [x.abs().topk(50).indices for x in tensors]
     expected = torch.zeros(500).scatter_reduce_(
-        0, torch.cat(kept), torch.cat([x[one] for x, one in zip(tensors, kept, strict=True)]), "mean", include_self=False
+        0,
+        torch.cat(kept),
+        torch.cat([x[one] for x, one in zip(tensors, kept, strict=True)]),
+        "mean",
+        include_self=False,
     )
     mean = average(compressor, compress_all(compressor, tensors), tensors[0])
     torch.testing.assert_close(mean, expected)

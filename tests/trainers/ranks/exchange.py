@@ -19,6 +19,7 @@ from mpi4py import MPI
 import compressors
 from compressors import Key, memories
 from compressors.base import Cooperative
+from compressors.policy.lgreco import LGreCo
 from compressors.policy.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
 from tests.trainers.configs import compose_config
@@ -35,11 +36,17 @@ from trainers.replica.replica import Replica
 
 
 def exchange_of(
-    method: str | compressors.Compressor, exchange_name: str, units: list[Unit], memory_name: str = "none", **policy: Any
+    method: str | compressors.Compressor,
+    exchange_name: str,
+    units: list[Unit],
+    memory_name: str = "none",
+    **policy: Any,
 ) -> exchange.Exchange:
-    config = groups.GROUPS["exchange"][exchange_name](
-        overlap=os.environ.get("TESTED_OVERLAP") == "true", transport=os.environ.get("TESTED_TRANSPORT", "mpi")
-    )
+    tested = {
+        "overlap": os.environ.get("TESTED_OVERLAP") == "true",
+        "transport": os.environ.get("TESTED_TRANSPORT", "mpi"),
+    }
+    config = groups.GROUPS["exchange"][exchange_name](**tested if exchange_name != "sharded" else {})
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
     compressor = compressors.build(method) if isinstance(method, str) else method
     selector = Selector(Policy(**policy), compressor, described, MPI.COMM_WORLD.size)
@@ -171,6 +178,50 @@ def traffic(*names: str) -> None:
                 for step in range(1, 4):
                     sent.believed += exchanger.mean(step).sent_bytes
             sent.require_equal((name, exchange_name))
+
+
+def lgreco() -> None:
+    """Ranks with other gradients choose the same options, within the error of the uniform one; all bytes are counted."""
+    comm = MPI.COMM_WORLD
+    for name, option, values, exchange_name in (
+        ("topk", "ratio", [0.003, 0.03, 0.1], "allgather"),
+        ("qsgd", "levels", [1, 3, 127], "sharded"),
+        ("powersgd", "rank", [1, 3], "allreduce"),
+    ):
+        generator = torch.Generator().manual_seed(comm.rank)
+        units = [Unit(i, str(i), torch.zeros(shape), torch.zeros(shape)) for i, shape in enumerate(SHAPES)]
+        rule = LGreCo(option, values, interval=3)
+        exchanger = exchange_of(
+            name, exchange_name, units, "residual", lgreco=rule, dense_1d=exchange_name != "sharded"
+        )
+        selector, payloads, chosen, errors = exchanger.selector, [], [], []
+        with Sent() as sent:
+            for step in range(1, 10):
+                for unit in units:
+                    drawn = torch.randn(unit.gradient.shape, generator=generator)
+                    unit.gradient.copy_(drawn * 10.0 ** (-unit.index))
+                due = selector.is_due
+                assert due == (step in (4, 7)), (name, step)
+                if due:
+                    errors.append(selector.measure(Key(5, comm.rank, step, 0))[0])
+                traffic = exchanger.mean(step)
+                sent.believed += traffic.sent_bytes
+                payloads.append(traffic.payload_bytes)
+                chosen.append(list(selector.state_dict()["allocation"]["chosen"]))
+        sent.require_equal((name, exchange_name))
+        everyone = np.empty((comm.size, len(chosen), len(units)), dtype=np.int64)
+        comm.Allgather(np.array(chosen), everyone)
+        assert (everyone == everyone[0]).all() and chosen[0] == chosen[2] == [0] * len(units) != chosen[3], (
+            name,
+            chosen,
+        )
+        taking_part = range(len(units)) if exchange_name == "sharded" else [0, 2]
+        for at, mine in zip((3, 6), errors, strict=True):
+            of_all = np.empty_like(mine.numpy())
+            comm.Allreduce(mine.numpy(), of_all)
+            found = sum(row[chosen[at][unit]] for row, unit in zip(of_all, taking_part, strict=True))
+            assert found <= of_all[:, 0].sum(), (name, at)
+        assert payloads[4] < payloads[1], (name, payloads)
 
 
 def algorithms() -> None:
