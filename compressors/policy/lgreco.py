@@ -19,11 +19,10 @@ STEPS = 10_000
 class LGreCo(Checked):
     """L-GreCo (Markov, Alimohammadi, Frantar and Alistarh, MLSys 2024, Algorithm 1): options by unit.
 
-    Every `interval` exchanges, each unit's gradients since the last choice, added up, are compressed with every value of
-    the compressor's `option` (`ratio`, `rank`, `levels`, ...): its own and `values`. Then the values are chosen with which
-    the payloads of all units are smallest, while the squared errors of all units add up to at most `factor` times
-    their sum with the compressor's own value everywhere. Until the first choice, that value holds. Null for `option`:
-    off.
+    Every `interval` exchanges, the sum of each unit's gradients since the last choice is compressed with every value of
+    the compressor's `option` (`ratio`, `rank`, `levels`, ...): its own and `values`. Of all choices of a value for each
+    unit whose squared errors add up to at most `factor` times those with the compressor's own value everywhere, the
+    one with the smallest payloads is taken. Until the first choice, the own value holds. Null for `option`: off.
 
     Errors and sizes are sums over the workers, so that all choose alike.
     """
@@ -45,9 +44,9 @@ class LGreCo(Checked):
 def allocate(errors: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], factor: float = 1.0) -> list[int]:
     """Return the option of each unit with which the payloads are smallest within the error budget.
 
-    The budget is `factor` times the sum of the first option's errors. It is cut into STEPS steps, and errors are rounded
-    up to whole steps, so that the chosen ones keep within it. Then dynamic programming finds the smallest payloads for
-    each number of steps, unit by unit. The first option of all units is kept where nothing smaller is found.
+    The budget is `factor` times the sum of the first option's errors. It is cut into STEPS steps, and errors are
+    rounded up to whole steps, so that the chosen ones keep within it. Dynamic programming finds, unit by unit, the
+    smallest payloads for each number of steps. The first option stays for all units if nothing smaller is found.
 
     Args:
         errors: squared errors, (units, options); finite.
@@ -130,7 +129,7 @@ class Allocation:
             total.add_(gradient.detach())
 
     def measure(self, key: Key) -> torch.Tensor:
-        """Return the squared errors and the payloads' bytes of every unit and candidate: (2, units, candidates) float64.
+        """Return the squared errors and the bytes of payloads: (2, units, candidates) float64.
 
         Compressors begin without a state. `key` is that of the step, for any unit.
         """
@@ -149,7 +148,9 @@ class Allocation:
         return measured
 
     def choose(self, totals: torch.Tensor) -> None:
-        """Choose by the sums of all workers' `measure`, and begin a new interval; without finite errors nothing changes."""
+        """Choose by the sums of all workers' `measure`, and begin a new interval; errors that are not finite change
+        nothing.
+        """
         errors, sizes = totals.numpy()
         if np.isfinite(errors).all():
             for index, option in zip(self.units, allocate(errors, sizes, self.lgreco.factor), strict=True):

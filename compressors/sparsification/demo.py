@@ -106,7 +106,7 @@ class DeMo(Chunked):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Decode a payload of a tensor of `shape`; return the positions of its coefficients, and their values.
 
-        With `signs`, values are +-1; a NaN without dimensions is that of all coefficients, if the tensor was not finite.
+        With `signs`, values are +-1; a NaN without dimensions stands for all if the tensor was not finite.
 
         Raises:
             CorruptPayload: `compress` cannot have written it.

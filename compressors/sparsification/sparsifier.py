@@ -58,8 +58,8 @@ class Sparsifier(Compressor):
         values_options    options of that compressor which are not at their default, such as {levels: 3}
         indices   the coding of their positions (see `positions`): `auto` takes the smallest
         mean      what the workers' mean of an element divides by: the number of workers (`all`), or of those that
-                  have sent it (`senders`), as the code of DeMo and SparseLoCo does; an element that none has sent is 0.
-                  With `senders`, the mean is not the mean of the workers' Q(x), for which laws and theory are: where few
+                  have sent it (`senders`), as the code of DeMo and SparseLoCo does; what none has sent is 0.
+                  With `senders`, the mean is not that of the workers' Q(x), of which laws and theory speak: where few
                   send the same elements, it is longer, up to as many times as there are workers
 
     Payload, for k kept of n elements:
@@ -222,8 +222,8 @@ class Sparsifier(Compressor):
     ) -> torch.Tensor:
         """Return the payload of a tensor of n elements with `values` at the positions `kept` and zeros elsewhere.
 
-        With `with_positions` or mean=senders, only codings are used from which `kept` can be told, even if sending all n values is
-        shorter. With `blocks`, positions may be packed.
+        With `with_positions` or mean=senders, only codings are used from which `kept` can be told, even if sending all
+        n values is shorter. With `blocks`, positions may be packed.
         """
         kernels = backend.load("sparse", values.device)
         width = _PLAIN.get(self.values)

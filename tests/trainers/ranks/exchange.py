@@ -106,9 +106,9 @@ def same_mean(*names: str) -> None:
 def senders() -> None:
     """All ranks end with the same mean over those who sent an element, beside units that are averaged over all."""
     comm = MPI.COMM_WORLD
-    for name, options in (("topk", {"ratio": 0.1}), ("chunk_topk", {"k": 5, "block": 8}), ("demo", {"k": 5})):
+    for name, given in (("topk", {"ratio": 0.1}), ("chunk_topk", {"k": 5, "block": 8}), ("demo", {"k": 5})):
         for mean in ("all", "senders"):
-            method = compressors.build(name, **options, mean=mean)
+            method = compressors.build(name, **given, mean=mean)
             for exchange_name in ("allgather", "mixed"):
                 units = [Unit(i, str(i), torch.zeros(30, 41), torch.zeros(30, 41)) for i in range(3)]
                 only = [{"match": "1", "compressor": {"name": "topk", "ratio": 0.2}}]
@@ -181,7 +181,7 @@ def traffic(*names: str) -> None:
 
 
 def lgreco() -> None:
-    """Ranks with other gradients choose the same options, within the error of the uniform one; all bytes are counted."""
+    """Ranks with other gradients choose the same options, within the error of the uniform one; bytes are counted."""
     comm = MPI.COMM_WORLD
     for name, option, values, exchange_name in (
         ("topk", "ratio", [0.003, 0.03, 0.1], "allgather"),
