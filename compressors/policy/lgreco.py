@@ -29,7 +29,7 @@ class LGreCo(Checked):
 
     option: str | None = None
     values: list[float] = sequence("a list of numbers", is_number)
-    interval: int = integer(100, low=1)
+    interval: int = integer(50, low=1)
     factor: float = number(1.0, low=0, above=True)
 
     def __post_init__(self) -> None:

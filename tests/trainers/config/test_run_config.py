@@ -139,8 +139,8 @@ def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any],
             "policy.lgreco.values=[]: valid is given where the other of",
         ),
         (
-            {"compressor": "topk", "max_steps": 100, "policy": {"lgreco": {"option": "ratio", "values": [0.1]}}},
-            "policy.lgreco.interval=100: valid is an integer below the number of steps (100)",
+            {"compressor": "topk", "max_steps": 50, "policy": {"lgreco": {"option": "ratio", "values": [0.1]}}},
+            "policy.lgreco.interval=50: valid is an integer below the number of steps (50)",
         ),
         (
             {"compressor": "topk", "policy": {"accordion": {"option": "ratio", "relaxed": 0.1}}},

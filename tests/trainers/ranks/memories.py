@@ -400,7 +400,7 @@ def never_acting() -> None:
         ),
         (
             {"policy": {"lgreco": {"option": "ratio", "values": [0.1]}}},
-            "policy.lgreco.interval=100: valid is an integer below the number of steps (16)",
+            "policy.lgreco.interval=50: valid is an integer below the number of steps (16)",
         ),
     ):
         config = options.parse(resolve(compose_config(compressor="topk", **changes)))
