@@ -99,6 +99,8 @@ class Compressor(Checked, Stateless, ABC):
     """Wants `observe_movement` called before every step."""
     follows_mean: ClassVar[bool] = False
     """`finish` takes from the mean how the next step is encoded, so all workers must finish with the same mean."""
+    averages: ClassVar[bool] = False
+    """The workers' mean is not the mean of what their payloads decode to: `average` forms it from all of them."""
     largest: ClassVar[float] = math.inf
     """Elements of a larger magnitude may arrive as Inf."""
     smallest: ClassVar[float] = 0.0
@@ -179,6 +181,16 @@ class Compressor(Checked, Stateless, ABC):
             decode(message.payload(start, size), out, key, weight)
 
         return plainly
+
+    def average(self, payloads: Sequence[torch.Tensor], out: torch.Tensor, key: Key) -> None:
+        """Replace `out` by the mean of the payloads of all workers, for methods with `averages`.
+
+        The mean has the same bits for the same payloads in the same order. `key` is as in `decompress_add`.
+
+        Raises:
+            CorruptPayload: as in `decompress_add`.
+        """
+        raise NotImplementedError(f"the mean of {self.name} is that of what payloads decode to")
 
     def decompress(self, payload: torch.Tensor, like: torch.Tensor, key: Key) -> torch.Tensor:
         """Return Q(x) as a new tensor with the shape and dtype of `like`."""

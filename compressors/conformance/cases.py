@@ -113,6 +113,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"ratio": 0.2, "values": "terngrad", "values_options": {"clip": 0.0, "bucket_size": 5}},
         {"ratio": 0.05, "indices": "bitmap", "count": "at_least_one_floor"},
         {"ratio": 0.02, "count": "drop_ratio"},
+        {"ratio": 0.9, "mean": "senders"},
+        {"ratio": 0.9, "mean": "senders", "values": "fp16"},
     ],
     "chunk_topk": [
         {"k": 3, "block": 8, "indices": "packed"},
@@ -120,12 +122,14 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"k": 5, "block": 4, "values": "statistical", "values_options": {"bits": 2}, "indices": "packed"},
         {"k": 7, "block": 5, "values": "onebit", "values_options": {"bucket_size": None}, "cut": "flat"},
         {"k": 1, "block": 32, "indices": "bitmap"},
+        {"k": 50, "block": 8, "mean": "senders"},
     ],
     "demo": [
         {"k": 3, "block": 8, "indices": "packed"},
         {"k": 5, "block": 4, "values": "statistical", "values_options": {"bits": 4}},
         {"k": 4, "block": 16, "signs": True},
         {"k": 2, "block": 8, "signs": True, "indices": "packed"},
+        {"k": 50, "block": 8, "mean": "senders"},
     ],
     "gtopk": [
         {"ratio": 0.1, "indices": "int32"},

@@ -21,6 +21,8 @@ from compressors.kernels import backend, warm_up
 from compressors.lazy import torch
 from compressors.policy import patterns
 from compressors.policy.accordion import Accordion, Regimes
+from compressors.policy.lgreco import Allocation, LGreCo
+from compressors.random_key import Key
 from compressors.sparsification import counts
 from gradsweep.options.parameters import (
     Checked,
@@ -36,11 +38,11 @@ from gradsweep.options.parameters import (
 
 @dataclasses.dataclass(frozen=True)
 class Policy(Checked):
-    """Gates, a start, a warm-up of the ratio, exceptions by name, and Accordion.
+    """Gates, a start, a warm-up of the ratio, exceptions by name, Accordion, and L-GreCo.
 
     What is not compressed is sent dense, as float32. In order of precedence: steps before `start_step` are
-    dense; the first entry of `patterns` that is found in a unit's name decides alone; the gates; the warm-up
-    or Accordion.
+    dense; the first entry of `patterns` that is found in a unit's name decides alone; the gates; the warm-up,
+    Accordion or L-GreCo.
     """
 
     min_elements: int = integer(0, low=0)
@@ -54,6 +56,7 @@ class Policy(Checked):
     )
     patterns: list[Any] = sequence(patterns.WORDS, patterns.is_rule)
     accordion: Accordion = dataclasses.field(default_factory=Accordion)
+    lgreco: LGreCo = dataclasses.field(default_factory=LGreCo)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,12 +66,16 @@ class Policy(Checked):
             raise InvalidParameter("warmup_epochs", 0, "an integer from 1 up with warmup=exponential")
         if self.warmup != "none" and self.accordion.option is not None:
             raise InvalidParameter("warmup", self.warmup, "none where accordion.option is given")
+        if self.lgreco.option is not None and (self.warmup != "none" or self.accordion.option is not None):
+            other = "policy.warmup=none" if self.warmup != "none" else "policy.accordion.option=null"
+            raise InvalidParameter("lgreco.option", self.lgreco.option, f"null, or {other}: both choose the option")
         patterns.build_exceptions(self.patterns)
 
     @property
     def looks_at_tensors(self) -> bool:
         """Whether the choice for a unit may depend on its name, its shape or its norm."""
-        return bool(self.patterns) or self.dense_1d or self.min_elements > 1 or self.accordion.option is not None
+        by_norm = self.accordion.option is not None or self.lgreco.option is not None
+        return bool(self.patterns) or self.dense_1d or self.min_elements > 1 or by_norm
 
     def check(self, compressor: Compressor) -> None:
         """Refuse settings of the policy for which the compressor has no option.
@@ -88,14 +95,19 @@ class Policy(Checked):
                 raise InvalidParameter("warmup_coefficient", None, valid)
             if budget is not None:
                 raise InvalidParameter("warmup", self.warmup, f"none with compressor={overruled} the ratio")
-        option = self.accordion.option
-        if option is not None:
+        for key, option in (("accordion.option", self.accordion.option), ("lgreco.option", self.lgreco.option)):
+            if option is None:
+                continue
             if option not in options:
                 valid = f"an option of compressor={compressor.name}: {', '.join(options)}"
-                raise InvalidParameter("accordion.option", option, valid)
+                raise InvalidParameter(key, option, valid)
             if budget is not None and option in ("ratio", "rank"):
-                raise InvalidParameter("accordion.option", option, f"budget with compressor={overruled} the {option}")
-            self.build_relaxed(compressor)
+                raise InvalidParameter(key, option, f"budget with compressor={overruled} the {option}")
+        if self.lgreco.option is not None and (compressor.scale_free or compressor.needs_movement):
+            why = "sends directions only" if compressor.scale_free else "has a scale that follows the parameters"
+            valid = f"null with compressor={compressor.name}, which {why}, so that it has no error of a gradient"
+            raise InvalidParameter("lgreco.option", self.lgreco.option, valid)
+        self.list_variants(compressor)
 
     def check_length(self, epochs: int, steps: int | None = None) -> None:
         """Refuse settings that never come into force in a run of this many epochs, and steps if they are known.
@@ -111,6 +123,9 @@ class Policy(Checked):
         if self.warmup == "list" and len(self.warmup_ratios) >= epochs:
             valid = f"a list shorter than the number of epochs ({epochs})"
             raise InvalidParameter("warmup_ratios", list(self.warmup_ratios), valid)
+        if steps is not None and self.lgreco.option is not None and self.lgreco.interval >= steps:
+            valid = f"an integer below the number of steps ({steps})"
+            raise InvalidParameter("lgreco.interval", self.lgreco.interval, valid)
         try:
             self.accordion.check_length(epochs)
         except InvalidParameter as error:
@@ -125,18 +140,37 @@ class Policy(Checked):
         option, value = self.accordion.option, self.accordion.relaxed
         if option is None or value is None:
             return compressor
-        own = getattr(compressor, option)
-        if isinstance(own, float):
-            value = float(value)
-        elif value == int(value):
-            value = int(value)  # also where it is null now, which does not tell what the option takes
-        try:
-            relaxed = dataclasses.replace(compressor, **{option: value})
-        except InvalidParameter as error:
-            raise InvalidParameter("accordion.relaxed", value, error.valid) from error
+        relaxed = _replace_option(compressor, option, value, "accordion.relaxed")
         if relaxed == compressor:
+            value = getattr(relaxed, option)
             raise InvalidParameter("accordion.relaxed", value, f"another value than the compressor's own {option}")
         return relaxed
+
+    def list_candidates(self, compressor: Compressor) -> list[Compressor]:
+        """Return the compressors from which L-GreCo chooses: with its own value of the option, and with each other one.
+
+        Raises:
+            InvalidParameter: one of `lgreco.values` is not valid for the option, or none is another one.
+        """
+        option, values = self.lgreco.option, self.lgreco.values
+        if option is None:
+            return [compressor]
+        candidates = [compressor]
+        for value in values:
+            other = _replace_option(compressor, option, value, "lgreco.values")
+            if other not in candidates:
+                candidates.append(other)
+        if len(candidates) == 1:
+            raise InvalidParameter("lgreco.values", list(values), f"other values than the compressor's own {option}")
+        return candidates
+
+    def list_variants(self, compressor: Compressor) -> list[Compressor]:
+        """Return the compressor with each value that Accordion or L-GreCo may give to an option.
+
+        Raises:
+            InvalidParameter: a value is not valid for the option.
+        """
+        return [self.build_relaxed(compressor), *self.list_candidates(compressor)]
 
     def ratio(self, epoch: int, final: float) -> float:
         """Return the share of elements to keep in `epoch` (from 1), if the compressor keeps the share `final` after the
@@ -162,6 +196,23 @@ class Policy(Checked):
         fully = fully or (self.warmup == "exponential" and self.warmup_coefficient == 1)
         others = [exception for _, exception in patterns.build_exceptions(self.patterns)]
         return [compressor, *others, *([dense] if gated or fully else [])]
+
+
+def _replace_option(compressor: Compressor, option: str, value: float, key: str) -> Compressor:
+    """Return the compressor with another value of an option.
+
+    Raises:
+        InvalidParameter: the value, which `key` gives, is not valid.
+    """
+    own = getattr(compressor, option)
+    if isinstance(own, float):
+        value = float(value)
+    elif value == int(value):
+        value = int(value)  # also where it is null now, which does not tell what the option takes
+    try:
+        return dataclasses.replace(compressor, **{option: value})
+    except InvalidParameter as error:
+        raise InvalidParameter(key, value, error.valid) from error
 
 
 def compute_part_kept(compressor: Compressor) -> float:
@@ -197,7 +248,10 @@ class Selector:
         self._exceptions = patterns.build_exceptions(policy.patterns)
         self._variants: dict[str, Compressor] = {}  # by what they are: each keeps its own state
         self._saved: dict[str, Any] = {}  # states of variants that are still to come
-        self._regimes = Regimes(policy.accordion, [shape for _, shape in units])
+        shapes = [shape for _, shape in units]
+        self._regimes = Regimes(policy.accordion, shapes)
+        free = [index for index in range(len(units)) if self._find_fixed(index) is None]
+        self._allocation = Allocation(policy.lgreco, policy.list_candidates(compressor), shapes, free)
         self._epoch, self._lr = 0, math.inf
         self._choices: tuple[object, ...] | None = None
         self.selected: list[Compressor] = []
@@ -215,7 +269,9 @@ class Selector:
             step >= self.policy.start_step,
             epoch if self.policy.warmup != "none" else 0,
             tuple(self._regimes.critical),
+            tuple(self._allocation.chosen),
         )
+        self._allocation.begin()
         if choices == self._choices:
             return False
         self._choices = choices
@@ -224,14 +280,10 @@ class Selector:
         return [id(one) for one in before] != [id(one) for one in self.selected]
 
     def _select(self, index: int, step: int, epoch: int) -> Compressor:
-        name, shape = self.units[index]
         if step < self.policy.start_step:
             return self._get_variant(self._dense)
-        for pattern, exception in self._exceptions:
-            if re.search(pattern, name):
-                return self._get_variant(exception)
-        if count_elements(shape) < self.policy.min_elements or (self.policy.dense_1d and len(shape) <= 1):
-            return self._get_variant(self._dense)
+        if (fixed := self._find_fixed(index)) is not None:
+            return self._get_variant(fixed)
         if self._regimes.critical[index]:
             return self._get_variant(self.policy.build_relaxed(self.compressor))
         if self.policy.warmup != "none":
@@ -242,7 +294,16 @@ class Selector:
             if part != final:
                 ratio = counts.compute_ratio(part, _rule(self.compressor))
                 return self._get_variant(dataclasses.replace(self.compressor, ratio=ratio))  # type: ignore[call-arg]
-        return self._get_variant(self.compressor)
+        return self._get_variant(self._allocation.get_compressor(index))
+
+    def _find_fixed(self, index: int) -> Compressor | None:
+        """Return the compressor of a unit for which a pattern or a gate decides; else None."""
+        name, shape = self.units[index]
+        for pattern, exception in self._exceptions:
+            if re.search(pattern, name):
+                return exception
+        gated = count_elements(shape) < self.policy.min_elements or (self.policy.dense_1d and len(shape) <= 1)
+        return self._dense if gated else None
 
     def _get_variant(self, compressor: Compressor) -> Compressor:
         """Return the single instance with these options, which holds their state.
@@ -257,6 +318,23 @@ class Selector:
                 compressor.load_state_dict(self._saved.pop(key))
             self._variants[key] = compressor
         return self._variants[key]
+
+    @property
+    def is_due(self) -> bool:
+        """Whether L-GreCo is to choose before the next `begin`, by the sums of all workers' `measure`."""
+        return self._allocation.is_due
+
+    def measure(self, key: Key) -> torch.Tensor:
+        """Return what L-GreCo needs of this worker, float64 in main memory. `key` is that of the step, for any unit."""
+        return self._allocation.measure(key)
+
+    def choose(self, totals: torch.Tensor) -> None:
+        """Let L-GreCo choose by the sums of all workers' `measure`, which are the same on all of them."""
+        self._allocation.choose(totals)
+
+    def observe_own(self, index: int, gradient: torch.Tensor) -> None:
+        """Record this worker's own gradient of a unit."""
+        self._allocation.observe(index, gradient)
 
     def observe(self, index: int, mean: torch.Tensor) -> None:
         """Record a unit's mean gradient, which is the same on all workers."""
@@ -280,11 +358,16 @@ class Selector:
             "epoch": self._epoch,
             "lr": self._lr,
             "regimes": self._regimes.state_dict(),
+            **self._save_allocation(),
             "compressors": {
                 **copy.deepcopy(self._saved),
                 **{key: one.state_dict() for key, one in self._variants.items()},
             },
         }
+
+    def _save_allocation(self) -> dict[str, Any]:
+        """Return the state of L-GreCo; without it a state is as those of earlier versions."""
+        return {} if self.policy.lgreco.option is None else {"allocation": self._allocation.state_dict()}
 
     def _describe_units(self) -> list[list[Any]]:
         return [[name, list(shape)] for name, shape in self.units]
@@ -297,12 +380,15 @@ class Selector:
         """
         self.check_state(state)
         self._regimes.load_state_dict(state["regimes"])
+        if "allocation" in state:
+            self._allocation.load_state_dict(state["allocation"])
         self._epoch, self._lr = state["epoch"], state["lr"]
         self._choices, self._variants, self._saved = None, {}, copy.deepcopy(dict(state["compressors"]))
 
     def check_state(self, state: Any) -> None:
         """Raise ValueError unless `state` can come from a selector with the same policy, compressor and units."""
-        unit_state.require_keys("a selector", state, ("units", "epoch", "lr", "regimes", "compressors"))
+        keys = ("units", "epoch", "lr", "regimes", *self._save_allocation(), "compressors")
+        unit_state.require_keys("a selector", state, keys)
         units, saved = self._describe_units(), state["compressors"]
         if state["units"] != units:
             theirs = f"{len(state['units'])} other units" if isinstance(state["units"], list) else "no units"
@@ -312,6 +398,8 @@ class Selector:
         if not isinstance(saved, Mapping):
             raise ValueError(f"compressors of a selector's state is a {type(saved).__name__}, not a mapping")
         self._regimes.check_state(state["regimes"])
+        if "allocation" in state:
+            self._allocation.check_state(state["allocation"])
         for key, one in saved.items():
             kinds = [self._dense, self.compressor, *(exception for _, exception in self._exceptions)]
             kind = next((kind for kind in kinds if str(key).startswith(f"{type(kind).__qualname__}(")), None)

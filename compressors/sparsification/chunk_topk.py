@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from compressors.base import EXACT, CorruptPayload, Law, count_elements
-from compressors.kernels import backend, buffers
+from compressors.kernels import buffers
 from compressors.lazy import torch
 from compressors.random_key import Key
 from compressors.sparsification import positions
@@ -93,10 +93,6 @@ class Chunked(Sparsifier):
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         """As in the base class; `pack_blocks` makes the payload."""
 
-    @abstractmethod
-    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        """As in the base class; `unpack_at` reads the payload."""
-
     def pack_blocks(self, x: torch.Tensor, shape: Sequence[int], key: Key, out: torch.Tensor | None) -> torch.Tensor:
         """Return the payload of the largest elements of `x` (n,) float32, laid out as a tensor of `shape`."""
         parts = self.divide(shape)
@@ -151,8 +147,3 @@ class ChunkTopK(Chunked):
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         return self.pack_blocks(buffers.as_float32(x), x.shape, key, out)
-
-    def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        kept, values = self.unpack_at(payload, out.shape, out.device, key)
-        with buffers.accumulator(out) as total:
-            backend.load("sparse", out.device).add_at(kept, values, weight, total)

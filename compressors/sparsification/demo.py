@@ -24,8 +24,8 @@ class DeMo(Chunked):
     Blocks, positions and payload are those of `Chunked`, with the coefficients for the elements; a vector has one axis.
     The receiver transforms what it has got back. A transform that is orthonormal leaves the law of the selection as it
     is. The momentum of the paper, delta <- beta delta + eta g, is memory=scaled_residual with memory.decay=beta; its
-    step x <- x - eta sign(D) is optimizer=signum with momentum 0. D is the mean over all workers; the authors' code
-    takes for each coefficient the mean over those who sent it.
+    step x <- x - eta sign(D) is optimizer=signum with momentum 0. D is the transform of the mean of coefficients; the
+    authors' code takes it over those who sent a coefficient, mean=senders.
 
     `signs`, DisTrO's one-bit form: only the signs of the kept coefficients travel, and receivers take +-1 for them. The
     sender's memory lets go of the exact coefficients (`remove_sent`). Coefficients of zero are not sent. Its payload:
@@ -101,10 +101,18 @@ class DeMo(Chunked):
         kernels.write_packed((values < 0).long(), 2, 1, payload[start:])
         return buffers.deliver(payload, out)
 
-    def _unpack_signs(
-        self, payload: torch.Tensor, shape: Sequence[int], device: torch.device
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the positions of the coefficients, and their signs as +-1; None if the tensor was not finite."""
+    def unpack_at(
+        self, payload: torch.Tensor, shape: Sequence[int], device: torch.device, key: Key
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Decode a payload of a tensor of `shape`; return the positions of its coefficients, and their values.
+
+        With `signs`, values are +-1; a NaN without dimensions stands for all if the tensor was not finite.
+
+        Raises:
+            CorruptPayload: `compress` cannot have written it.
+        """
+        if not self.signs:
+            return super().unpack_at(payload, shape, device, key)
         payload, kernels = buffers.receive(payload, device), backend.load("sparse", device)
         n = count_elements(shape)
         plan, places, extra = positions.read(kernels, payload, n, self.blocks(shape))
@@ -117,32 +125,33 @@ class DeMo(Chunked):
             raise CorruptPayload(f"NaN, and {count} coefficients")
         places = torch.arange(n, device=device) if places is None else places
         if extra:
-            return places, None
+            return places, torch.full((), torch.nan, device=device)
         bits = (rest[:, None] >> torch.arange(8, dtype=torch.uint8, device=device) & 1).flatten()[:count]
         return grids.locate(places, self.divide(shape)), 1.0 - 2.0 * bits.float()
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        kept, values = (
-            self._unpack_signs(payload, out.shape, out.device)
-            if self.signs
-            else self.unpack_at(payload, out.shape, out.device, key)
-        )
+        kept, values = self.unpack_at(payload, out.shape, out.device, key)
         with buffers.accumulator(out) as total:
-            if values is None:
-                total += torch.nan
+            if values.dim() == 0:
+                total += values
                 return
             coefficients = torch.zeros_like(total)
             coefficients[kept] = values
             total.add_(cosines.transform(coefficients, self.divide(out.shape), inverse=True), alpha=weight)
 
+    def average(self, payloads: Sequence[torch.Tensor], out: torch.Tensor, key: Key) -> None:
+        coefficients = torch.zeros(out.numel(), device=out.device)
+        self.average_kept((self.unpack_at(one, out.shape, out.device, key) for one in payloads), coefficients)
+        out.detach().copy_(cosines.transform(coefficients, self.divide(out.shape), inverse=True).view(out.shape))
+
     def remove_sent(self, payload: torch.Tensor, out: torch.Tensor, key: Key) -> None:
         if not self.signs:
             super().remove_sent(payload, out, key)
             return
-        kept, values = self._unpack_signs(payload, out.shape, out.device)
+        kept, values = self.unpack_at(payload, out.shape, out.device, key)
         with buffers.accumulator(out) as total:
-            if values is None:
-                total += torch.nan
+            if values.dim() == 0:
+                total += values
                 return
             parts = self.divide(out.shape)
             exact, coefficients = cosines.transform(buffers.as_float32(out), parts), torch.zeros_like(total)

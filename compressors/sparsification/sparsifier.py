@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from compressors import aliases, registry
@@ -57,10 +57,15 @@ class Sparsifier(Compressor):
                   for nothing, so terngrad without its `share_scale`, and no signs without a size
         values_options    options of that compressor which are not at their default, such as {levels: 3}
         indices   the coding of their positions (see `positions`): `auto` takes the smallest
+        mean      what the workers' mean of an element divides by: the number of workers (`all`), or of those that
+                  have sent it (`senders`), as the code of DeMo and SparseLoCo does; what none has sent is 0.
+                  With `senders`, the mean is not that of the workers' Q(x), of which laws and theory speak: where few
+                  send the same elements, it is longer, up to as many times as there are workers
 
     Payload, for k kept of n elements:
         8 bytes       the header of `positions`: coding, parameter, k; the highest byte is `extra`
-        index part    nothing if k = n, nor where n values without positions are shorter than k with them
+        index part    nothing if k = n, nor where n values without positions are shorter than k with them (but with
+                      mean=senders, for which positions are needed)
         value part    fp32: k little-endian float32 (n of them in a dense payload), NaN as 0x7FC00000
                       fp16: as many IEEE half floats of v * 2^(14 - e); e + 127, at least 1, is `extra`, and 2^e
                       the power of two not above the largest finite magnitude: no unit is too small or too
@@ -82,6 +87,12 @@ class Sparsifier(Compressor):
     values: str = field(_VALUES, default="fp32")
     values_options: dict[str, Any] = mapping("a mapping with options of the compressor that `values` names")
     indices: str = choice("auto", *positions.OPTIONS)
+    mean: str = choice("all", "all", "senders")
+
+    @property
+    def averages(self) -> bool:  # type: ignore[override]
+        """Whether the mean of an element is that over its senders."""
+        return self.mean == "senders"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -174,7 +185,8 @@ class Sparsifier(Compressor):
         if width is None:
             return positions.HEADER + index + (4 if self.chained is None else self.chained.payload_bound((most,)))
         size = positions.HEADER + index + width * most
-        return min(size, positions.HEADER + width * n) if self.indices == "auto" else size
+        dense = self.indices == "auto" and not self.averages
+        return min(size, positions.HEADER + width * n) if dense else size
 
     def payload_size(self, shape: Sequence[int]) -> int | None:
         n = count_elements(shape)
@@ -210,11 +222,12 @@ class Sparsifier(Compressor):
     ) -> torch.Tensor:
         """Return the payload of a tensor of n elements with `values` at the positions `kept` and zeros elsewhere.
 
-        With `with_positions`, only codings are used from which `kept` can be told, even if sending all n values is
-        shorter. With `blocks`, positions may be packed.
+        With `with_positions` or mean=senders, only codings are used from which `kept` can be told, even if sending all
+        n values is shorter. With `blocks`, positions may be packed.
         """
         kernels = backend.load("sparse", values.device)
         width = _PLAIN.get(self.values)
+        with_positions = with_positions or self.averages
         plan = positions.plan(kernels, kept, n, self.indices, None if with_positions else width, blocks)
         inner = self.chained
         values = torch.where(values.isnan(), torch.nan, values)
@@ -252,16 +265,28 @@ class Sparsifier(Compressor):
         return buffers.deliver(payload, out)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
-        payload = buffers.receive(payload, out.device)
-        kernels = backend.load("sparse", out.device)
-        kept, values = self.unpack(payload, out.numel(), key)
+        kept, values = self.unpack_at(payload, out.shape, out.device, key)
         with buffers.accumulator(out) as total:
-            if values.dim() == 0 and bool(values.isnan()):
-                total += values
-            elif kept is None:
-                total += values * weight
-            else:
-                kernels.add_at(kept, values.expand(len(kept)).contiguous(), weight, total)
+            _add_kept(kept, values, weight, total)
+
+    def average(self, payloads: Sequence[torch.Tensor], out: torch.Tensor, key: Key) -> None:
+        out.detach().zero_()
+        with buffers.accumulator(out) as total:
+            self.average_kept((self.unpack_at(payload, out.shape, out.device, key) for payload in payloads), total)
+
+    def average_kept(
+        self, contributions: Iterable[tuple[torch.Tensor | None, torch.Tensor]], total: torch.Tensor
+    ) -> None:
+        """Replace zeros (n,) float32 by the mean of each element over its senders; the sums are in the given order.
+
+        Args:
+            contributions: of each worker: positions and values, as from `unpack`.
+        """
+        counts = torch.zeros_like(total)
+        for kept, values in contributions:
+            _add_kept(kept, values, 1.0, total)
+            _add_kept(kept, torch.ones((), device=total.device), 1.0, counts)
+        total.div_(counts.clamp_(min=1.0))
 
     def find_sent(self, payload: torch.Tensor, count: int, key: Key) -> torch.Tensor | None:
         """Return the positions in `payload`, for a tensor of `count` elements; None if it has no positions.
@@ -270,6 +295,12 @@ class Sparsifier(Compressor):
             CorruptPayload: as in `unpack`.
         """
         return self.unpack(buffers.receive(payload, payload.device), count, key)[0]
+
+    def unpack_at(
+        self, payload: torch.Tensor, shape: Sequence[int], device: torch.device, key: Key
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Decode a payload of a tensor of `shape`, in whose memory positions are counted; else as `unpack`."""
+        return self.unpack(buffers.receive(payload, device), count_elements(shape), key)
 
     def unpack(
         self, payload: torch.Tensor, n: int, key: Key, blocks: Sequence[Blocks] = ()
@@ -328,6 +359,16 @@ class RatioSparsifier(Sparsifier):
 def _derive_chained_key(key: Key) -> Key:
     """Return a key for the compressor of kept values, with other random numbers than those of the selection."""
     return dataclasses.replace(key, seed=splitmix64(key.seed ^ _CHAINED_DRAWS))
+
+
+def _add_kept(kept: torch.Tensor | None, values: torch.Tensor, weight: float, total: torch.Tensor) -> None:
+    """Add `weight` times the values at the positions `kept` (None: all) to `total`; a NaN for all makes all NaN."""
+    if values.dim() == 0 and bool(values.isnan()):
+        total += values
+    elif kept is None:
+        total += values * weight
+    else:
+        backend.load("sparse", total.device).add_at(kept, values.expand(len(kept)).contiguous(), weight, total)
 
 
 def _no_positions(x: torch.Tensor) -> torch.Tensor:

@@ -44,6 +44,13 @@ def test_added_options_are_in_a_signature_where_they_differ_from_what_held_befor
     ("section", "values", "added", "other"),
     [
         ("compressor", {"name": "sign_norm"}, {"scale": "l1", "zeros": "coin"}, {"scale": "l2"}),
+        ("compressor", {"name": "topk"}, {"mean": "all"}, {"mean": "senders"}),
+        (
+            "policy",
+            {"dense_1d": False},
+            {"lgreco": {"option": None, "values": [], "interval": 50, "factor": 1.0}},
+            {"lgreco": {"option": "ratio", "values": [0.1], "interval": 50, "factor": 1.0}},
+        ),
         ("dataset", {"name": "text", "bptt": 35}, {"order": "streams", "tokens": "words"}, {"order": "windows"}),
         ("memory", {"name": "scaled_residual"}, {"decay": 1.0}, {"decay": 0.999}),
         ("optimizer", {"name": "adam", "lr": 1e-3}, {"groups": []}, {"groups": [{"match": "a"}]}),

@@ -158,13 +158,13 @@ def build_member(group: str, value: Any) -> Any:
     return _build(group, GROUPS[group][value["name"]], {k: v for k, v in value.items() if k != "name"})
 
 
-def _build_section(prefix: str, cls: type, values: Any) -> Any:
+def build_section(prefix: str, cls: type, values: Any) -> Any:
     """Build the dataclass of a section, and those of its nested sections, from a mapping."""
     if not isinstance(values, Mapping):
         raise bad_value(prefix, values, "a mapping with the keys " + ", ".join(f.name for f in dataclasses.fields(cls)))
     nested = _sections_of(cls)
     given = {
-        key: _build_section(f"{prefix}.{key}", nested[key], value) if key in nested else value
+        key: build_section(f"{prefix}.{key}", nested[key], value) if key in nested else value
         for key, value in values.items()
     }
     return _build(prefix, cls, given)
@@ -195,7 +195,7 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
         if key in GROUPS:
             values[key] = build_member(key, value)
         elif key in SECTIONS:
-            values[key] = _build_section(key, SECTIONS[key], value)
+            values[key] = build_section(key, SECTIONS[key], value)
         else:
             values[key] = value
     try:

@@ -123,12 +123,24 @@ class Exchange:
         self._extra_bytes = self._extra_sent = 0.0
         self.collectives.mark_backward(False)
         with self.watch("encode"):
+            if self.selector.is_due:
+                self._choose_options()
             if self.selector.begin(step, epoch, lr):
                 self._reserve()
             self.memory.begin(lr, self.comm.size, self._compute_norm)
         self._unposted.clear()
         for lane in self._lanes.values():
             lane.begin()
+
+    def _choose_options(self) -> None:
+        """Add up what the selector measures on all workers, and let it choose the compressors' options by that."""
+        measured = self.selector.measure(Key(self.seed, self.comm.rank, self._step, 0))
+        self.collectives.count("agreement")
+        with self.watch("communicate"):
+            totals = self.transport.add_up(measured, self.collectives)
+        self._extra_bytes += totals.nbytes
+        self._extra_sent += allreduce_bytes(totals.numel(), totals.itemsize, self.comm.size)
+        self.selector.choose(totals)
 
     def _get_lane(self, compressor: Compressor) -> Lane:
         if self.sums and isinstance(compressor, Cooperative):
@@ -183,6 +195,7 @@ class Exchange:
         key = Key(self.seed, self.comm.rank, self._step, unit.index)
         with self.watch("encode"):
             self._note_movement()
+            self.selector.observe_own(unit.index, unit.gradient)
             exact = compressor.is_exact(unit.gradient.shape, key) and not self.may_drop
             x = self.memory.compensate(unit.index, unit.gradient, exact)
             parcel = Parcel(unit, compressor, key, x)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -151,13 +151,18 @@ class TorchTransport(Transport):
 
     def maximise(self, tensor: torch.Tensor, collectives: CollectiveQueue) -> torch.Tensor:
         maximum = tensor.clone()
-
-        def work(group: Any) -> None:
-            group.maximise(maximum)
-
-        collectives.post(work)  # in its place among the others, which may be under way on a thread
-        collectives.complete()
+        self._complete(lambda group: group.maximise(maximum), collectives)
         return maximum
+
+    def add_up(self, numbers: torch.Tensor, collectives: CollectiveQueue) -> torch.Tensor:
+        total = numbers.to(self.group.device, copy=True)
+        self._complete(lambda group: group.add_up(total), collectives)
+        return total.cpu()
+
+    def _complete(self, work: Callable[[Any], None], collectives: CollectiveQueue) -> None:
+        """Do the work in its place among other collectives, which may be under way on a thread, and wait for it."""
+        collectives.post(work)
+        collectives.complete()
 
     def close(self) -> None:
         self.group.close()

@@ -85,6 +85,17 @@ class Transport:
         self._workers.Allreduce(MPI.IN_PLACE, [largest.numpy(), MPI.FLOAT], MPI.MAX)
         return largest.to(tensor.device)
 
+    def add_up(self, numbers: torch.Tensor, collectives: CollectiveQueue) -> torch.Tensor:
+        """Return the sum of the workers' tensors, float64 in main memory, with the same bits on all of them.
+
+        All workers call this. `collectives` is as in `maximise`.
+        """
+        from mpi4py import MPI
+
+        total = numbers.clone()
+        self._workers.Allreduce(MPI.IN_PLACE, [total.numpy(), MPI.DOUBLE])
+        return total
+
     def close(self) -> None:
         """Disconnect the workers after the last message. All workers call this; a second call does nothing."""
         if self.algorithm is not None and self.comm:

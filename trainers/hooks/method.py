@@ -13,6 +13,7 @@ from compressors.policy.policy import Policy
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean
 from gradsweep.options.parameters import InvalidParameter, from_mapping
+from trainers.config.run_config import build_section
 from trainers.gradients.units import can_join_layers
 from trainers.options.exchanges import EXCHANGES, Exchange, Sharded
 from trainers.rules import check
@@ -128,7 +129,7 @@ def _build(key: str, build: Callable[..., T], name: str, options: Mapping[str, A
 def _build_policy(given: Mapping[str, Any] | None) -> Policy:
     if not (given is None or isinstance(given, Mapping)):
         raise bad_value("policy", given, "a mapping with keys of a config's policy")
-    policy: Policy = _check("policy", lambda: from_mapping(Policy, dict(given or {})))
+    policy: Policy = build_section("policy", Policy, given or {})
     return policy
 
 
@@ -181,7 +182,7 @@ def _check_together(method: Method, workers: int) -> None:
     """
     policy, compressor = method.policy, method.compressor
     _check("policy", lambda: policy.check(compressor))
-    for possible in (*policy.list_possible(compressor), policy.build_relaxed(compressor)):
+    for possible in (*policy.list_possible(compressor), *policy.list_variants(compressor)):
         try:
             dataclasses.replace(possible).join(workers)
         except ValueError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from compressors import Compressor, CorruptPayload
 from compressors.message import Decode, Message
 from trainers.gradients.flat import Unit
@@ -28,10 +30,13 @@ class Decoders:
         weight: float,
         *,
         first: bool = False,
+        apart: dict[int, list[torch.Tensor]] | None = None,
     ) -> None:
         """Add payloads, times `weight`, to the gradients of these units; with `first`, replace the gradients.
 
         Args:
+            apart: gets, by the index of the unit, the payloads of compressors that average them (`averages`), which are
+                not decoded; None: there are none.
             start: byte of the message where the payloads begin; each is at a multiple of ALIGNMENT from there.
             end: byte where their worker's message ends.
             sizes: of the payloads.
@@ -45,9 +50,12 @@ class Decoders:
             unit, compressor = parcel.unit, parcel.compressor
             if not 0 <= size <= end - offset:
                 raise CorruptPayload(f"{unit.name}: a payload of {size} bytes in a message of {end - start}")
-            decoder = prepared.get(unit.index)
-            if decoder is None or decoder[0] is not unit or decoder[1] is not compressor:
-                decode = compressor.build_decoder(unit.gradient, replace=first)
-                decoder = prepared[unit.index] = unit, compressor, decode
-            decoder[2](message, offset, size, parcel.key, weight)
+            if apart is not None and compressor.averages:
+                apart.setdefault(unit.index, []).append(message.payload(offset, size))
+            else:
+                decoder = prepared.get(unit.index)
+                if decoder is None or decoder[0] is not unit or decoder[1] is not compressor:
+                    decode = compressor.build_decoder(unit.gradient, replace=first)
+                    decoder = prepared[unit.index] = unit, compressor, decode
+                decoder[2](message, offset, size, parcel.key, weight)
             offset += align(size)

@@ -116,6 +116,10 @@ class GatherLane(MessageLane):
         with self.watch("decode"):
             for gathered in self._gathered:
                 message, weight, first = Message(gathered.received), 1.0 / self.comm.size, True
+                parcels, apart = gathered.part.parcels, dict[int, list[torch.Tensor]]()
                 for start, end, lengths in gathered.messages():
-                    self.decoders(gathered.part.parcels, message, start, end, lengths, weight, first=first)
+                    self.decoders(parcels, message, start, end, lengths, weight, first=first, apart=apart)
                     first = False
+                for parcel in parcels:
+                    if parcel.unit.index in apart:
+                        parcel.compressor.average(apart[parcel.unit.index], parcel.unit.gradient, parcel.key)

@@ -64,6 +64,8 @@ def explain_unraceable(config: RunConfig) -> str | None:
         return f"exchange.backup={config.exchange.backup}: its workers may be in different steps"
     if config.policy.accordion.option is not None:
         return "policy.accordion: how it compresses depends on the course of a whole training"
+    if config.policy.lgreco.option is not None:
+        return "policy.lgreco: how it compresses depends on the course of a whole training"
     return None
 
 

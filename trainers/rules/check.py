@@ -94,7 +94,7 @@ def check_together(run: RunConfig) -> None:
     # Hierarchical: one worker a node. If the hosts decide how many nodes there are, the most are the workers.
     inside = run.exchange.workers_per_node if isinstance(run.exchange, Hierarchical) else None
     combined = math.ceil(run.workers / (inside or 1))
-    for compressor in (*run.policy.list_possible(run.compressor), run.policy.build_relaxed(run.compressor)):
+    for compressor in (*run.policy.list_possible(run.compressor), *run.policy.list_variants(run.compressor)):
         try:
             dataclasses.replace(compressor).join(combined)
         except ValueError as error:

@@ -58,6 +58,9 @@ _AGREES = _compressor("whose scale all agree on", lambda compressor: compressor.
 _MOVES = _compressor("that needs to know how far parameters move", lambda compressor: compressor.needs_movement)
 _FOLLOWS = _compressor("that follows the mean of all workers", lambda compressor: compressor.follows_mean)
 _SCALE_FREE = _compressor("of directions only", lambda compressor: compressor.scale_free)
+_SENDERS = Condition(
+    "compressor.mean=senders", lambda one: one.compressor.averages, "{compressor=}, {compressor.mean=}"
+)
 
 _SIZES = "{exchange=}, {exchange.granularity=}"
 _SECOND_MEMORY = "{exchange=}, {exchange.second_memory=}"
@@ -142,6 +145,12 @@ RULES = (
         "it sends directions only, so how far parameters are from each other cannot be told",
         "compressor=sign_norm, or algorithm=sgd",
     ),
+    Rule(
+        _SENDERS,
+        has("exchange", "sharded", "parameter_server", "gossip"),
+        "who has sent an element counts only where every worker decodes the payloads of all",
+        "exchange=allgather, mixed or hierarchical, or compressor.mean=all",
+    ),
 )
 
 MEMORY_RULES = (
@@ -207,6 +216,12 @@ MEMORY_RULES = (
         ),
         _DRIFTS,
         "exchange.second_memory=residual, or another memory",
+    ),
+    Rule(
+        _SENDERS,
+        _EF21,
+        "the mean of all estimates is not that of those that have changed",
+        "compressor.mean=all, or memory=residual",
     ),
     Rule(_EF21, _DROPS, _SUM_OF_ALL, "exchange.backup=0, or another memory"),
     Rule(_EF21, _ASYNCHRONOUS, _SUM_OF_ALL, "exchange.mode=synchronous, or another memory"),

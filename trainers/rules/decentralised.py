@@ -10,7 +10,7 @@ from trainers.config.run_config import RunConfig
 from trainers.options.algorithms import ALGORITHMS, Decentralised
 from trainers.options.topologies import TOPOLOGIES, Topology
 from trainers.rules.compressors import list_compressors
-from trainers.rules.rule import ACCORDION, Condition, Rule, has, has_other, read, refuse
+from trainers.rules.rule import ACCORDION, LGRECO, Condition, Rule, has, has_other, read, refuse
 from trainers.topology import validity
 
 _NAMES = ",".join(name for name, cls in ALGORITHMS.items() if issubclass(cls, Decentralised))
@@ -74,6 +74,9 @@ RULES = (
         "batch_norm=averaged or local",
     ),
     Rule(_DECENTRALISED, ACCORDION, "it uses the mean gradient, which no worker has", "policy.accordion.option=null"),
+    Rule(
+        _DECENTRALISED, LGRECO, "all workers choose together, and each has neighbours only", "policy.lgreco.option=null"
+    ),
     Rule(
         _DECENTRALISED,
         has("optimizer", "onebit_adam"),

@@ -86,6 +86,12 @@ RULES: tuple[Rule, ...] = (
         None,
         "policy.accordion.option",
     ),
+    _unless(
+        "policy.lgreco.values policy.lgreco.interval policy.lgreco.factor",
+        "policy.lgreco.option",
+        None,
+        "policy.lgreco.option",
+    ),
     _idle(
         "policy.min_elements policy.dense_1d policy.start_step",
         lambda config: config["compressor"]["name"] != "none" or bool(config["policy"]["patterns"]),

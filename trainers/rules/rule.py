@@ -102,6 +102,7 @@ def given(key: str) -> Condition:
 
 
 ACCORDION = Condition("policy.accordion", lambda run: run.policy.accordion.option is not None)
+LGRECO = Condition("policy.lgreco", lambda run: run.policy.lgreco.option is not None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.rules.rule import ACCORDION, Rule, has, has_above
+from trainers.rules.rule import ACCORDION, LGRECO, Rule, has, has_above
 
 _ASYNCHRONOUS = has("exchange.mode", "asynchronous")
 _DEDICATED = has("exchange.placement", "dedicated")
@@ -12,6 +12,7 @@ _FP16 = has("precision", "fp16")
 _LOCAL_STATISTICS = "batch_norm=averaged or local"
 _OTHER_PRECISION = "precision=bf16 or fp32"
 _UNSEEN = "the server does not see the values that choose the workers' compressors"
+_NO_LGRECO = "policy.lgreco.option=null"
 
 RULES = (
     Rule(_ASYNCHRONOUS, has("algorithm", "local_sgd"), "the server takes every step", "algorithm=sgd"),
@@ -24,6 +25,9 @@ RULES = (
     Rule(_ASYNCHRONOUS, _SYNCHRONISED, "workers would wait for each other in every layer", _LOCAL_STATISTICS),
     Rule(_ASYNCHRONOUS, _FP16, "all workers leave a step out together", _OTHER_PRECISION),
     Rule(_ASYNCHRONOUS, ACCORDION, "it uses the mean gradient, which no worker has", "policy.accordion.option=null"),
+    Rule(_ASYNCHRONOUS, LGRECO, "all workers choose together, so that they would wait for each other", _NO_LGRECO),
+    Rule(_DEDICATED, LGRECO, _UNSEEN, f"exchange.placement=colocated, or {_NO_LGRECO}"),
+    Rule(_BACKUP, LGRECO, "all workers choose together, so that they would wait for the last one", _NO_LGRECO),
     Rule(_DEDICATED, ACCORDION & has("memory", "ef21"), _UNSEEN, "exchange.placement=colocated"),
     Rule(_DEDICATED, ACCORDION & _FP16, _UNSEEN, "exchange.placement=colocated"),
     Rule(_BACKUP, _SYNCHRONISED, "workers would wait for the last one in every layer", _LOCAL_STATISTICS),

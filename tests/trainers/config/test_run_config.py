@@ -14,6 +14,7 @@ from trainers.rules.resolve import resolve
 from trainers.rules.training import check_length
 
 TEXT = {"model": "lstm", "dataset": "synthetic_text"}
+SENDERS = {"name": "topk", "mean": "senders"}
 SERVER = {"placement": "dedicated", "mode": "asynchronous"}
 
 
@@ -112,6 +113,35 @@ def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any],
             {"compressor": {"name": "topk", "ratio": 1.0}, "memory": "dgc", "optimizer": NO_MOMENTUM},
             "compressor=topk with memory=dgc: momentum is cleared",
         ),
+        *(
+            (
+                {"compressor": SENDERS, "exchange": exchange},
+                f"compressor=topk, compressor.mean=senders with exchange={exchange}: who "
+                "has sent an element counts only where every worker decodes the payloads of all; valid is "
+                "exchange=allgather, mixed or hierarchical, or compressor.mean=all",
+            )
+            for exchange in ("sharded", "parameter_server")
+        ),
+        (
+            {"compressor": SENDERS, "memory": "ef21"},
+            "compressor=topk, compressor.mean=senders with memory=ef21: the mean of all estimates is not that of those",
+        ),
+        (
+            {"policy": {"patterns": [{"match": "w", "compressor": SENDERS}]}, "exchange": "sharded"},
+            "compressor=topk, compressor.mean=senders with exchange=sharded",
+        ),
+        (
+            {"compressor": "topk", "policy": {"lgreco": {"option": "ratio", "values": [2.0]}}},
+            "policy.lgreco.values=2.0: valid is a number above 0 to 1",
+        ),
+        (
+            {"compressor": "topk", "policy": {"lgreco": {"option": "ratio"}}},
+            "policy.lgreco.values=[]: valid is given where the other of",
+        ),
+        (
+            {"compressor": "topk", "max_steps": 50, "policy": {"lgreco": {"option": "ratio", "values": [0.1]}}},
+            "policy.lgreco.interval=50: valid is an integer below the number of steps (50)",
+        ),
         (
             {"compressor": "topk", "policy": {"accordion": {"option": "ratio", "relaxed": 0.1}}},
             "policy.accordion.interval=10: valid is an integer from 1 to 3 with 8 epochs, or 21 epochs or more, as "
@@ -160,6 +190,7 @@ def test_what_cannot_work_is_one_line(changes: dict[str, Any], message: str) -> 
     "changes",
     [
         {"compressor": "fp16", "memory": "ef21", "exchange": "allgather"},
+        *({"compressor": SENDERS, "exchange": name} for name in ("allgather", "mixed", "hierarchical")),
         {"compressor": "fp16", "memory": "residual"},
         {"compressor": "intsgd", "memory": "ef21"},
         {"compressor": "topk", "memory": "dgc", "optimizer": NO_MOMENTUM, "policy": {"dense_1d": True}},

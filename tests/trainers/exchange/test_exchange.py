@@ -15,8 +15,8 @@ OF_TWO = "none fp16 intsgd powersgd acp_sgd gtopk sign signum terngrad"
 @pytest.mark.parametrize(
     ("workers", "functions"),
     [
-        (2, f"gradients + same_mean {OF_TWO} + uneven_bytes"),
-        (3, "gradients + same_mean + traffic + algorithms"),
+        (2, f"gradients + same_mean {OF_TWO} + senders + lgreco + uneven_bytes"),
+        (3, "gradients + same_mean + senders + lgreco + traffic + algorithms"),
         (4, "traffic + algorithms"),
     ],
 )

@@ -249,6 +249,10 @@ RUNS: tuple[dict[str, Any], ...] = (
         "memory": "none",
         "policy": {"accordion": {"option": "levels", "relaxed": 127, "interval": 1, "threshold": 0.5, "lr_drop": 0.5}},
     },
+    {
+        "compressor": {"name": "topk", "ratio": 0.1},
+        "policy": {"lgreco": {"option": "ratio", "values": [0.02, 0.3], "interval": 3}},
+    },
 )
 
 EARLY = {"name": "gossip", "overlap": True}

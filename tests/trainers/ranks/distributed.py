@@ -50,6 +50,7 @@ def means(overlap: str, *names: str) -> None:
     os.environ.update(TESTED_OVERLAP=overlap, TESTED_TRANSPORT="torch")
     small_parts()
     ranks.same_mean(*names)
+    ranks.senders()
     assert torch.distributed.get_backend() == "gloo"
 
 

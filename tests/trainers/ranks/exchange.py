@@ -19,6 +19,7 @@ from mpi4py import MPI
 import compressors
 from compressors import Key, memories
 from compressors.base import Cooperative
+from compressors.policy.lgreco import LGreCo
 from compressors.policy.policy import Policy, Selector
 from tests.trainers.arrays import random_arrays
 from tests.trainers.configs import compose_config
@@ -35,13 +36,20 @@ from trainers.replica.replica import Replica
 
 
 def exchange_of(
-    name: str, exchange_name: str, units: list[Unit], memory_name: str = "none", **policy: Any
+    method: str | compressors.Compressor,
+    exchange_name: str,
+    units: list[Unit],
+    memory_name: str = "none",
+    **policy: Any,
 ) -> exchange.Exchange:
-    config = groups.GROUPS["exchange"][exchange_name](
-        overlap=os.environ.get("TESTED_OVERLAP") == "true", transport=os.environ.get("TESTED_TRANSPORT", "mpi")
-    )
+    tested = {
+        "overlap": os.environ.get("TESTED_OVERLAP") == "true",
+        "transport": os.environ.get("TESTED_TRANSPORT", "mpi"),
+    }
+    config = groups.GROUPS["exchange"][exchange_name](**tested if exchange_name != "sharded" else {})
     described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
-    selector = Selector(Policy(**policy), compressors.build(name), described, MPI.COMM_WORLD.size)
+    compressor = compressors.build(method) if isinstance(method, str) else method
+    selector = Selector(Policy(**policy), compressor, described, MPI.COMM_WORLD.size)
     return build_exchange(config, MPI.COMM_WORLD, units, selector, memories.build(memory_name), 5, Stopwatch())
 
 
@@ -95,6 +103,39 @@ def same_mean(*names: str) -> None:
                     assert error < (0.01 if "16" in str(compressor.sum_dtype) else 1e-5), (name, exchange_name, error)
 
 
+def senders() -> None:
+    """All ranks end with the same mean over those who sent an element, beside units that are averaged over all."""
+    comm = MPI.COMM_WORLD
+    for name, given in (("topk", {"ratio": 0.1}), ("chunk_topk", {"k": 5, "block": 8}), ("demo", {"k": 5})):
+        for mean in ("all", "senders"):
+            method = compressors.build(name, **given, mean=mean)
+            for exchange_name in ("allgather", "mixed"):
+                units = [Unit(i, str(i), torch.zeros(30, 41), torch.zeros(30, 41)) for i in range(3)]
+                only = [{"match": "1", "compressor": {"name": "topk", "ratio": 0.2}}]
+                exchanger = exchange_of(method, exchange_name, units, "residual", patterns=only)
+                for step in (1, 2, 3):
+                    for unit in units:
+                        unit.gradient.copy_(tensor(10 * step + comm.rank))
+                    exchanger.mean(step)
+                    if step == 1:
+                        first = [unit.gradient.clone() for unit in units]
+                    mine = torch.stack([unit.gradient for unit in units]).numpy()
+                    everyone = np.empty((comm.size, *mine.shape), dtype=np.float32)
+                    comm.Allgather(mine, everyone)
+                    assert (everyone == everyone[0]).all(), (name, mean, exchange_name, step)
+                for unit, found in zip(units, first, strict=True):
+                    used = compressors.build("topk", ratio=0.2) if unit.index == 1 else method
+                    keys = [Key(5, rank, 1, unit.index) for rank in range(comm.size)]
+                    payloads = [used.compress(tensor(10 + rank), key) for rank, key in enumerate(keys)]
+                    expected = torch.zeros(30, 41)
+                    if used.averages:
+                        used.average(payloads, expected, keys[0])
+                    else:
+                        for payload, key in zip(payloads, keys, strict=True):
+                            used.decompress_add(payload, expected, key, 1 / comm.size)
+                    assert torch.equal(found, expected), (name, mean, exchange_name, unit.index)
+
+
 def tensor(rank: int) -> torch.Tensor:
     return torch.randn(30, 41, generator=torch.Generator().manual_seed(rank))
 
@@ -137,6 +178,50 @@ def traffic(*names: str) -> None:
                 for step in range(1, 4):
                     sent.believed += exchanger.mean(step).sent_bytes
             sent.require_equal((name, exchange_name))
+
+
+def lgreco() -> None:
+    """Ranks with other gradients choose the same options, within the error of the uniform one; bytes are counted."""
+    comm = MPI.COMM_WORLD
+    for name, option, values, exchange_name in (
+        ("topk", "ratio", [0.003, 0.03, 0.1], "allgather"),
+        ("qsgd", "levels", [1, 3, 127], "sharded"),
+        ("powersgd", "rank", [1, 3], "allreduce"),
+    ):
+        generator = torch.Generator().manual_seed(comm.rank)
+        units = [Unit(i, str(i), torch.zeros(shape), torch.zeros(shape)) for i, shape in enumerate(SHAPES)]
+        rule = LGreCo(option, values, interval=3)
+        exchanger = exchange_of(
+            name, exchange_name, units, "residual", lgreco=rule, dense_1d=exchange_name != "sharded"
+        )
+        selector, payloads, chosen, errors = exchanger.selector, [], [], []
+        with Sent() as sent:
+            for step in range(1, 10):
+                for unit in units:
+                    drawn = torch.randn(unit.gradient.shape, generator=generator)
+                    unit.gradient.copy_(drawn * 10.0 ** (-unit.index))
+                due = selector.is_due
+                assert due == (step in (4, 7)), (name, step)
+                if due:
+                    errors.append(selector.measure(Key(5, comm.rank, step, 0))[0])
+                traffic = exchanger.mean(step)
+                sent.believed += traffic.sent_bytes
+                payloads.append(traffic.payload_bytes)
+                chosen.append(list(selector.state_dict()["allocation"]["chosen"]))
+        sent.require_equal((name, exchange_name))
+        everyone = np.empty((comm.size, len(chosen), len(units)), dtype=np.int64)
+        comm.Allgather(np.array(chosen), everyone)
+        assert (everyone == everyone[0]).all() and chosen[0] == chosen[2] == [0] * len(units) != chosen[3], (
+            name,
+            chosen,
+        )
+        taking_part = range(len(units)) if exchange_name == "sharded" else [0, 2]
+        for at, mine in zip((3, 6), errors, strict=True):
+            of_all = np.empty_like(mine.numpy())
+            comm.Allreduce(mine.numpy(), of_all)
+            found = sum(row[chosen[at][unit]] for row, unit in zip(of_all, taking_part, strict=True))
+            assert found <= of_all[:, 0].sum(), (name, at)
+        assert payloads[4] < payloads[1], (name, payloads)
 
 
 def algorithms() -> None:

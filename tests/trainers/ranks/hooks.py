@@ -296,6 +296,14 @@ def kinds() -> None:
         take_step(model, optimizer, 2)
         assert "compression_error" not in state.take_counts() and state.take_counts()["payload_bytes"] == 0
 
+        lgreco = {"option": "ratio", "values": [0.01, 0.3], "interval": 2}
+        model, optimizer, state = wrap(build_model(), "topk", ratio=0.1, mean="senders", policy={"lgreco": lgreco})
+        for step in range(1, 6):
+            take_step(model, optimizer, step)
+        assert len(set(state.state_dict()["exchange"]["selector"]["allocation"]["chosen"])) > 1
+        values = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+        assert all(torch.equal(values, torch.as_tensor(other)) for other in COMM.allgather(values.numpy()))
+
         with pytest.raises(UsageError, match=r"^policy: it goes by epochs"):
             model, optimizer, state = wrap(build_model(), "topk", policy={"warmup": "exponential"})
             take_step(model, optimizer, 1)

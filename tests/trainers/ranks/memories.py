@@ -17,6 +17,7 @@ import compressors
 from compressors import memories
 from compressors.kernels.reference import sums
 from compressors.memories.base import Memory, UnitMemory
+from compressors.policy.lgreco import LGreCo
 from compressors.policy.policy import Policy, Selector
 from gradsweep.errors import UsageError
 from tests.trainers.arrays import random_arrays
@@ -254,6 +255,13 @@ RUNS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any], dict[str, Any]]]
     "signum": ("signum", {}, "none", {}, {}),
     "changing": ("topk", {"ratio": 0.1}, "residual", {}, CHANGING),
     "warming": ("topk", {"ratio": 0.1}, "ef21", {}, {"warmup": "list", "warmup_ratios": [0.5, 0.3]}),
+    "lgreco": (
+        "topk",
+        {"ratio": 0.1},
+        "residual",
+        {},
+        {"dense_1d": True, "lgreco": {"option": "ratio", "values": [0.02, 0.05, 0.3], "interval": 2}},
+    ),
     "accordion": (
         "qsgd",
         {},
@@ -268,6 +276,8 @@ def build_run(name: str, units: list[Unit]) -> tuple[exchange.Exchange, Recorded
     method, given, kept, kept_options, policy = RUNS[name]
     if "accordion" in policy:
         policy = {"accordion": options.Policy().accordion.__class__(**policy["accordion"])}
+    if "lgreco" in policy:
+        policy = {**policy, "lgreco": LGreCo(**policy["lgreco"])}
     member = compressors.build(method, **given)
     exchange_name = "mixed" if policy else exchange_for(member)
     return new_exchange(member, memories.build(kept, **kept_options), policy, units, exchange_name)
@@ -387,6 +397,10 @@ def never_acting() -> None:
         (
             {"policy": {"accordion": accordion}, "max_steps": 5},
             "policy.accordion.interval=2: valid is an integer from 1 to 1 with 3 epochs, or 5 epochs or more",
+        ),
+        (
+            {"policy": {"lgreco": {"option": "ratio", "values": [0.1]}}},
+            "policy.lgreco.interval=50: valid is an integer below the number of steps (16)",
         ),
     ):
         config = options.parse(resolve(compose_config(compressor="topk", **changes)))

@@ -75,6 +75,14 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
             {"compressor": "topk", "policy": {"accordion": {"option": "ratio", "relaxed": 0.1, "interval": 3}}},
             "algorithm=choco with policy.accordion: it uses the mean gradient, which no worker has; valid is",
         ),
+        (
+            {"compressor": "topk", "policy": {"lgreco": {"option": "ratio", "values": [0.1], "interval": 3}}},
+            "algorithm=choco with policy.lgreco: all workers choose together, and each has neighbours only; valid is",
+        ),
+        (
+            {"compressor": {"name": "topk", "mean": "senders"}},
+            "compressor=topk, compressor.mean=senders with exchange=gossip: who has sent an element counts only",
+        ),
         ({"optimizer": "onebit_adam"}, "algorithm=choco with optimizer=onebit_adam: it steps along one momentum of"),
         ({"optimizer": "dgc_sgd", "memory": "dgc"}, "algorithm=choco with optimizer=dgc_sgd: its momentum is that of"),
         (

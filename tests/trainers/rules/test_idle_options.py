@@ -59,6 +59,12 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         {"compressor": RATIO, "policy": {"warmup": "exponential"}},
     ),
     (
+        "policy.lgreco.interval",
+        {"compressor": RATIO},
+        "together with policy.lgreco.option; here policy.lgreco.option=null",
+        {"compressor": RATIO, "policy": {"lgreco": {"option": "ratio", "values": [0.5], "interval": 2}}},
+    ),
+    (
         "policy.accordion.relaxed",
         {"compressor": RATIO},
         "together with policy.accordion.option; here policy.accordion.option=null",

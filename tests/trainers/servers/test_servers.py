@@ -25,6 +25,7 @@ from trainers.rules.resolve import resolve
 
 MODULE = "tests.trainers.ranks.servers"
 SERVER = {"name": "parameter_server", "placement": "dedicated"}
+LGRECO = {"lgreco": {"option": "levels", "values": [127], "interval": 1}}
 ASYNCHRONOUS = {**SERVER, "mode": "asynchronous"}
 
 
@@ -125,6 +126,18 @@ def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
                 "policy": {"accordion": {"option": "levels", "relaxed": 127, "interval": 1}},
             },
             "policy.accordion: it uses the mean gradient",
+        ),
+        (
+            {"exchange": ASYNCHRONOUS, "compressor": "qsgd", "policy": LGRECO},
+            "exchange.mode=asynchronous with policy.lgreco: all workers choose together",
+        ),
+        (
+            {"exchange": SERVER, "compressor": "qsgd", "policy": LGRECO},
+            "exchange.placement=dedicated with policy.lgreco: the server does not see",
+        ),
+        (
+            {"exchange": {"name": "parameter_server", "backup": 1}, "compressor": "qsgd", "policy": LGRECO},
+            "exchange.backup=1 with policy.lgreco: all workers choose together",
         ),
         (
             {"exchange": ASYNCHRONOUS, "compressor": {"name": "terngrad", "share_scale": True}},
