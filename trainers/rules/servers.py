@@ -24,7 +24,7 @@ RULES = (
     Rule(_ASYNCHRONOUS, _SYNCHRONISED, "workers would wait for each other in every layer", _LOCAL_STATISTICS),
     Rule(_ASYNCHRONOUS, _FP16, "all workers leave a step out together", _OTHER_PRECISION),
     Rule(_ASYNCHRONOUS, ACCORDION, "it uses the mean gradient, which no worker has", "policy.accordion.option=null"),
-    Rule(_DEDICATED, ACCORDION & has("memory", "ef21"), _UNSEEN, "exchange.placement=colocated"),
+    Rule(_DEDICATED, ACCORDION & has("memory", "ef21", "econtrol"), _UNSEEN, "exchange.placement=colocated"),
     Rule(_DEDICATED, ACCORDION & _FP16, _UNSEEN, "exchange.placement=colocated"),
     Rule(_BACKUP, _SYNCHRONISED, "workers would wait for the last one in every layer", _LOCAL_STATISTICS),
     Rule(
