@@ -112,14 +112,14 @@ class LoCo(UnitMemory):
     """LoCo: h = g + e is sent as Q(h), and e = beta * e + (1 - beta) * (h - Q(h)) is kept in 8 bits.
 
     Xie, Lin, Toh and Zhou, "LoCo: low-bit communication adaptor for large-scale model training", 2024 (arXiv
-    2407.04480), with the defaults of DeepSpeed. For quantisers of few bits. e is the moving average of past errors:
-    it is not used up when it is added, so that the sum of what is sent is not that of the gradients.
+    2407.04480), with the defaults of DeepSpeed. For quantisers of few bits. In a step e grows by
+    (1 - beta) * (g - Q(h)): it is 1 - beta times a residual, which is not used up when that part of it is added.
 
-    After `reset` exchanges of a unit its e is 0 again. (DeepSpeed's counter counts tensors in place of steps.)
+    After `reset` exchanges of a unit, its e is lost and 0 again. (DeepSpeed's counter counts tensors, not steps.)
 
-    e is stored as the payload of int8 with scheme=symmetric: an int8 number for each element, and a scale for each 512
-    elements. It costs a quarter of a residual, and in each step for a while a tensor of the size of the unit. A unit
-    that has always been sent exactly costs nothing.
+    e is stored as the payload of int8 with scheme=symmetric: 8 bits for each element, and a scale for each 512. It
+    costs a quarter of a residual, and in each step for a while a tensor of the size of the unit. A unit that has always
+    been sent exactly costs nothing.
     """
 
     name: ClassVar[str] = "loco"
