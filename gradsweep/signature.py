@@ -25,7 +25,7 @@ ADDED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "schedule": {"warmup_steps": None, "final": None},
     "optimizer": {"groups": []},
     "dataset": {"order": "streams", "test_windows": None, "tokens": "words"},
-    "memory": {"decay": 1.0},
+    "memory": {"decay": 1.0, "gradient_weight": 1.0, "double_momentum": False},
     "policy": {"lgreco": {"option": None, "values": [], "interval": 50, "factor": 1.0}},
     "compressor": {"scale": "l1", "zeros": "coin", "mean": "all"},
     "algorithm": {"fragments": 1, "delay": 0, "mixing": 0.0, "average": "mean"},

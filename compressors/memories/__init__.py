@@ -6,12 +6,13 @@ from typing import Any
 
 from compressors.memories.base import Memory, NoMemory
 from compressors.memories.dgc_momentum import DGC
-from compressors.memories.error_feedback import EF21, Residual, ScaledResidual
+from compressors.memories.error_feedback import LoCo, Residual, ScaledResidual
+from compressors.memories.estimates import EF21, EControl
 from gradsweep.options.hints import did_you_mean
 from gradsweep.options.parameters import InvalidParameter, from_mapping
 from gradsweep.plugins import Members
 
-_OURS: tuple[type[Memory], ...] = (DGC, EF21, NoMemory, Residual, ScaledResidual)
+_OURS: tuple[type[Memory], ...] = (DGC, EControl, EF21, LoCo, NoMemory, Residual, ScaledResidual)
 REGISTRY: Members[Memory] = Members("memory", {cls.name: cls for cls in _OURS}, Memory)  # type: ignore[type-abstract]
 """All memories."""
 

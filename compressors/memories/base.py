@@ -10,7 +10,8 @@ An exchange calls, for every unit (layer, bucket or model) and step:
 
     Memory, UnitMemory       the interface, and what most memories share
     REGISTRY                 memories by name
-    error_feedback           residual, scaled_residual, ef21: what was not sent is sent later
+    error_feedback           residual, scaled_residual, loco: what was not sent is sent later
+    estimates                ef21, econtrol: the change of an estimate of the gradient is sent
     dgc_momentum             dgc: the same with momentum
 
 Importing these modules loads neither torch nor numba.
@@ -43,6 +44,10 @@ class Memory(Checked, Stateless, ABC):
     def needs_norm(self) -> bool:
         """Whether `compensate` needs the norm of the whole gradient, which is known only after backward."""
         return False
+
+    def kernel_modules(self) -> tuple[str, ...]:
+        """Return the names of the kernel modules that the memory uses."""
+        return ()
 
     def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
         """Start a step with this learning rate and number of workers; `norm` returns the l2 norm of this worker's

@@ -55,6 +55,9 @@ class DGC(UnitMemory):
     def needs_norm(self) -> bool:
         return self.clip is not None and self.clip_per == "model"
 
+    def kernel_modules(self) -> tuple[str, ...]:
+        return () if self.clip is None else ("sums",)
+
     def begin(self, lr: float, workers: int, norm: Callable[[], float]) -> None:
         self._step.workers, self._step.norm = workers, functools.cache(norm)
         self._step.exact.clear()

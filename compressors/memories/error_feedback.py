@@ -1,20 +1,20 @@
-"""Error feedback: memories that keep the parts of a gradient (or of its estimate) that were not sent, and send them
-later.
-"""
+"""Error feedback: memories that keep the parts of a gradient that were not sent, and send them later."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import ClassVar
 
 from compressors.base import Compressor
+from compressors.kernels import backend, buffers
 from compressors.lazy import torch
 from compressors.memories.base import UnitMemory
 from compressors.random_key import Key
-from gradsweep.options.parameters import number
+from gradsweep.options.parameters import integer, number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,38 +108,95 @@ class ScaledResidual(UnitMemory):
 
 
 @dataclasses.dataclass(frozen=True)
-class EF21(UnitMemory):
-    """EF21: sends the compressed change of an estimate: c = Q(gradient - h), h += c; the mean of the h is the mean
-    gradient.
+class LoCo(UnitMemory):
+    """LoCo: h = g + e is sent as Q(h), and e = beta * e + (1 - beta) * (h - Q(h)) is kept in 8 bits.
 
-    Richtarik, Sokolov and Fatkhullin, "EF21: a new, simpler, theoretically better, and practically faster error
-    feedback", NeurIPS 2021, Algorithm 2, from h = 0. For contractions: as gradients settle, so does what is sent,
-    and the error of the estimate vanishes. A method that may enlarge x (unbiased, with a variance above 1)
-    can make the estimates diverge.
+    Xie, Lin, Toh and Zhou, "LoCo: low-bit communication adaptor for large-scale model training", 2024 (arXiv
+    2407.04480), with the defaults of DeepSpeed. For quantisers of few bits. In a step e grows by
+    (1 - beta) * (g - Q(h)): it is 1 - beta times a residual, which is not used up when that part of it is added.
 
-    Every worker adds the decoded mean of the c to the same sum, which `finish` puts in the place of the mean. It
-    costs three tensors of the size of the unit: h, the mean of all h, and gradient - h, of which what the payload
-    carries is taken off, so that the norm of what was withheld is known.
+    After `reset` exchanges of a unit, its e is lost and 0 again. (DeepSpeed's counter counts tensors, not steps.)
 
-    The sum is the mean of the h only as long as the mean of the c that arrives is the mean of what the workers have
-    added to their h. Sums that the network rounds to 16 bits are not: their errors would stay in the sum for good.
+    e is stored as the payload of int8 with scheme=symmetric: 8 bits for each element, and a scale for each 512. It
+    costs a quarter of a residual, and in each step for a while a tensor of the size of the unit. A unit that has always
+    been sent exactly costs nothing.
     """
 
-    name: ClassVar[str] = "ef21"
-    withheld: ClassVar[str] = "difference"
-    remembers: ClassVar[tuple[str, ...]] = ("estimate", "difference", "mean")
-    optional: ClassVar[tuple[str, ...]] = ("mean",)
+    name: ClassVar[str] = "loco"
+    withheld: ClassVar[str] = "error"
+    remembers: ClassVar[tuple[str, ...]] = ("error", "age")
+
+    beta: float = number(0.8, low=0, high=1, below=True)
+    reset: int = integer(1024, low=1)
+
+    def kernel_modules(self) -> tuple[str, ...]:
+        return ("integers",)
 
     def compensate(self, unit: int, gradient: torch.Tensor, lossless: bool = False) -> torch.Tensor:
         gradient = gradient.detach()
-        estimate, difference = self.tensors(unit, gradient, "estimate", "difference")
-        return torch.sub(gradient, estimate, out=difference)
+        if unit not in self.unit_tensors and _nothing_is_left(gradient, lossless):
+            return gradient
+        dtype = torch.promote_types(gradient.dtype, torch.float32)
+        x = gradient.to(dtype, copy=True, memory_format=torch.contiguous_format)
+        self._add_error(unit, x, 1.0)
+        return x
 
     def update(self, key: Key, x: torch.Tensor, payload: torch.Tensor, compressor: Compressor) -> None:
-        named = self.unit_tensors[key.unit]
-        compressor.decompress_add(payload, named["estimate"], key, 1.0)
-        compressor.decompress_add(payload, named["difference"], key, -1.0)
+        if key.unit not in self.unit_tensors and _nothing_is_left(x, compressor.is_exact(x.shape, key)):
+            return
+        compressor.remove_sent(payload, x, key)  # x is the tensor that `compensate` has made
+        x.mul_(1.0 - self.beta)
+        self._add_error(key.unit, x, self.beta)
+        named = self.unit_tensors.setdefault(key.unit, {})
+        if not named:
+            named["error"] = torch.empty(_count_bytes(x.numel()), dtype=torch.uint8, device=x.device)
+            named["age"] = torch.tensor(0)
+        values = buffers.as_float32(x)
+        kernels = backend.load("integers", x.device)
+        kernels.encode(values, 0, _BITS, _get_bucket(len(values)), False, False, named["error"])
+        named["age"] += 1
+        if named["age"] >= self.reset:
+            del self.unit_tensors[key.unit]
 
-    def finish(self, unit: int, mean: torch.Tensor) -> None:
-        (total,) = self.tensors(unit, mean, "mean")
-        mean.copy_(total.add_(mean))
+    def _add_error(self, unit: int, out: torch.Tensor, weight: float) -> None:
+        """Add the error of a unit, times `weight`, to `out`.
+
+        Raises:
+            ValueError: `out` has another number of elements than the unit, or the error is damaged.
+        """
+        if unit not in self.unit_tensors:
+            return
+        error = self.unit_tensors[unit]["error"]
+        if error.numel() != _count_bytes(out.numel()):
+            raise ValueError(f"unit {unit} has shape {tuple(out.shape)}, its error ({_count_elements(error)},)")
+        kernels, bucket = backend.load("integers", out.device), _get_bucket(out.numel())
+        with buffers.accumulator(out) as total:
+            if not kernels.decode_add(error, _BITS, bucket, False, weight, total):
+                raise ValueError(f"unit {unit}: the error that memory=loco keeps is damaged")
+
+    def norm(self) -> float:
+        norms = []
+        for unit, named in self.unit_tensors.items():
+            error = torch.zeros(_count_elements(named["error"]), device=named["error"].device)
+            self._add_error(unit, error, 1.0)
+            norms.append(float(torch.linalg.vector_norm(error, dtype=torch.float64)))
+        return math.hypot(*norms)
+
+
+_BITS, _BUCKET = 8, 512
+_SCALE_BYTES = 4
+
+
+def _get_bucket(count: int) -> int:
+    """Return the number of elements of a full bucket of an error of `count` elements."""
+    return max(1, min(count, _BUCKET))
+
+
+def _count_bytes(count: int) -> int:
+    """Return the number of bytes in which an error of `count` elements is stored."""
+    return count + _SCALE_BYTES * -(-count // _BUCKET)
+
+
+def _count_elements(error: torch.Tensor) -> int:
+    """Return the number of elements of a stored error."""
+    return error.numel() - _SCALE_BYTES * -(-error.numel() // (_BUCKET + _SCALE_BYTES))

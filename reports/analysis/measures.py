@@ -48,7 +48,7 @@ class Measure:
     @property
     def is_time(self) -> bool:
         """Whether the measure depends on how busy the machine was: it is a time, a throughput or a share of a time."""
-        return self.topic in (THROUGHPUT_TOPIC, STEP_TOPIC) or self.unit in ("s", "it/s", "samples/s")
+        return self.topic in (THROUGHPUT_TOPIC, STEP_TOPIC) or self.unit in ("s", "it/s", "samples/s", "tokens/s")
 
     @property
     def marks(self) -> Sequence[str]:
@@ -71,8 +71,24 @@ class Measure:
         size, unit = choose_byte_unit(values.max())
         return dataclasses.replace(self, scale=1 / size, shown=unit)
 
+    def name_samples(self, runs: pd.DataFrame) -> Measure:
+        """Return the measure with the unit tokens/s if it counts samples and the samples of these runs are tokens."""
+        return dataclasses.replace(self, unit=f"{name_samples(runs)}/s") if self.unit == "samples/s" else self
+
     def format(self, value: float) -> str:
         return format_number(value * self.scale, self.digits)
+
+
+def name_samples(runs: pd.DataFrame) -> str:
+    """Return `tokens` if all runs are trained on texts, whose samples are tokens, else `samples`."""
+    is_of_texts = len(runs) and _TEXT_KEY in runs and runs[_TEXT_KEY].notna().all()
+    return "tokens" if is_of_texts else "samples"
+
+
+def find_least_loss(runs: pd.DataFrame) -> float | None:
+    """Return the least loss that a model can have on the test set, if it is known and the same for all runs."""
+    least = runs["least_loss"]
+    return float(least.iloc[0]) if least.notna().all() and least.nunique() == 1 else None
 
 
 def _define_accuracy(name: str, title: str, column: str, absent: str = NOT_MEASURED) -> Measure:
@@ -92,6 +108,7 @@ EFFICIENCY = Measure(
     "efficiency", "Scaling efficiency", "efficiency", "fraction", 100, "%", topic=THROUGHPUT_TOPIC, absent=NO_BASELINE
 )
 _HIGH = 0.9  # median accuracy
+_TEXT_KEY = "dataset.bptt"  # an option that all data sets of text have
 RACED = frozenset(
     (
         *("iterations_per_second", "samples_per_second", "throughput_low", "throughput_high", "timed_steps", "step_s"),
@@ -406,7 +423,7 @@ def list_measures(targets: Sequence[float], runs: pd.DataFrame) -> dict[str, Mea
     to_targets = [measure for target in targets for measure in define_target_measures(target)]
     known = [*MEASURES, *to_targets, *shares, step, *memory]
     own = [measure for measure in list_metric_measures(runs) if measure.name not in {each.name for each in known}]
-    known += own
+    known = [measure.name_samples(runs) for measure in (*known, *own)]
     others = {
         column: Measure(column, column, column, _UNITS.get(column, "number"), lower_is_better=column not in _RATES)
         for column, dtype in RUN_COLUMNS.items()

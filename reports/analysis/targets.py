@@ -19,6 +19,11 @@ _ROUND = (*(tenths / 10 for tenths in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 0.
 _SLACK = 1 + 1e-12  # for sums that were rounded differently
 
 
+def is_evaluated_by_step(epochs: pd.DataFrame) -> bool:
+    """Tell whether some run was evaluated several times in an epoch (evaluate_every_steps)."""
+    return bool(epochs.duplicated([*RUN, "epoch"]).any())
+
+
 def compare_at_equal(epochs: pd.DataFrame, by: str, comparison: pd.Series | None = None) -> pd.DataFrame:
     """Return the test accuracy of each run at the largest epoch, time or bytes that all compared runs have reached.
 

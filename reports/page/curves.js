@@ -4,7 +4,7 @@
 const asError = (measure, name) => (DATA.shows_error ? { ...measure, name, scale: -100, offset: 100, digits: 3, most: 100 } : measure);
 const CURVE_Y = {
   test_accuracy: asError(MEASURES.accuracy, "test error"),
-  test_loss: { ...MEASURES.loss, name: "test loss" },
+  test_loss: { ...MEASURES.loss, name: "test loss", floor: DATA.least_loss },
   train_loss: { ...MEASURES.loss, name: "training loss" },
   compression_error: MEASURES.compression_error,
   local_test_accuracy: asError(MEASURES.local_accuracy, "test error of the workers' own models"),
@@ -26,7 +26,7 @@ function curvesPlot(host, title, from, xs, ys) {
   const available = ys.filter((name) => CELLS.some((cell) => cell[from]?.[name]));
   const groups = settings(CELLS.filter((cell) => cell[from]));
   if (!available.length) return;
-  let [x, y, setting] = [xs[0], available[0], fullest(groups)];
+  let [x, y, setting] = [xs.includes(DATA.progress) ? DATA.progress : xs[0], available[0], fullest(groups)];
   const controls = [
     available.length > 1 && ["Value", available.map((name) => [name, CURVE_Y[name].name]), y, (chosen) => (y = chosen)],
     xs.length > 1 && ["Against", xs.map((name) => [name, CURVE_X[name].name]), x, (chosen) => (x = chosen)],
@@ -34,14 +34,17 @@ function curvesPlot(host, title, from, xs, ys) {
   ];
   plot(host, title, controls, () => {
     const cells = (groups.get(setting) ?? []).filter((cell) => isDrawn(cell) && cell[from]?.[y]);
-    const axes = curveAxes(x, y, cells.map((cell) => [cell[from][x], cell[from][y][0]]));
+    const curves = cells.map((cell) => [cell[from][x], cell[from][y][0]]);
+    const axes = curveAxes(x, y, curves);
     const hasBands = cells.length <= MOST_BANDS && cells.some((cell) => cell[from][y].length > 1);
     const traces = cells.flatMap((cell) => cellCurve(cell, from, x, y, axes, hasBands));
+    traces.unshift(...floorTraces(curves, y, axes));
     const layout = { xaxis: axes.x.layout, yaxis: { ...axes.y.layout, ...axes.rangeOf(traces) } };
     const last = cells.map((cell) => [cell.label, convert(lastOf(cell[from][y][0]), CURVE_Y[y])]);
     const zeros = axes.y.isLog ? last.filter(([, value]) => value <= 0).map(([label]) => plain(label, 24)) : [];
     const band = hasBands ? `band: 95 % interval${axes.y.isLog ? " (on the log scale)" : ""}` : "";
-    const notes = [band, zeros.length ? `at 0 in the end: ${zeros.join(", ")}` : ""].filter(Boolean).join("; ");
+    const dashes = CURVE_Y[y].floor ? `dashed: ${LEAST} (${number(CURVE_Y[y].floor)})` : "";
+    const notes = [dashes, band, zeros.length ? `at 0 in the end: ${zeros.join(", ")}` : ""].filter(Boolean).join("; ");
     if (notes) layout.annotations = [said(notes)];
     const ends = last.map(([label, value]) => `${label}: ${number(value)}`);
     const alt = `${CURVE_Y[y].name} against ${CURVE_X[x].name}, ${setting}; at the end: ${ends.join(", ")}.`;
@@ -76,6 +79,17 @@ function curveAxes(x, y, curves) {
     y: { isLog, layout: title(CURVE_Y[y]) },
     rangeOf,
   };
+}
+
+const LEAST = "least of any model";
+
+// The least value that a model can have, where it is known: a dashed line along the curves, pairs of x and y.
+function floorTraces(curves, y, axes) {
+  const { floor } = CURVE_Y[y];
+  const xs = curves.flatMap(([each]) => each).filter((at) => at !== null).map((at) => convert(at, axes.x.measure));
+  if (!floor || !xs.length) return [];
+  const look = { type: "scatter", mode: "lines", hoverinfo: "skip", line: { color: colour("muted"), width: 1, dash: "dash" } };
+  return [{ ...look, x: [Math.min(...xs), Math.max(...xs)], y: [floor, floor], name: LEAST }];
 }
 
 function lastOf(values) {

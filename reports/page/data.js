@@ -65,7 +65,7 @@ const MEASURES = {
   best_accuracy: { name: "best test accuracy", unit: "%", scale: 100, digits: 4 },
   loss: { name: "test loss", unit: "", scale: 1, digits: 3 },
   iterations_per_second: { name: "throughput", unit: "it/s", scale: 1, digits: 3 },
-  samples_per_second: { name: "throughput, all workers", unit: "samples/s", scale: 1, digits: 3 },
+  samples_per_second: { name: "throughput, all workers", unit: `${DATA.unit_of_samples}/s`, scale: 1, digits: 3 },
   time_s: { name: "training time", unit: "s", scale: 1, digits: 3 },
   sent_bytes: { name: "sent per step", unit: "B", scale: 1, digits: 3 },
   payload_bytes: { name: "message of one worker", unit: "B", scale: 1, digits: 3 },

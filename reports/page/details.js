@@ -90,7 +90,7 @@ function curveOf(row) {
   return section;
 }
 
-const runAxes = { x: "epoch", y: "test_accuracy" };
+const runAxes = { x: DATA.progress, y: "test_accuracy" };
 
 // The run's own curve before the mean and band of its cell.
 function drawRun(row) {
@@ -102,7 +102,7 @@ function drawRun(row) {
     const ink = lineColour(cell?.label);
     const curves = [cell?.curve?.[y] && [cell.curve[x], cell.curve[y][0]], own?.[y] && [own[x], own[y]]].filter(Boolean);
     const axes = curveAxes(x, y, curves);
-    const traces = [];
+    const traces = floorTraces(curves, y, axes);
     if (cell?.curve?.[y] && (cell.curve.n > 1 || !own)) {
       traces.push(...cellCurve(cell, "curve", x, y, axes, true, colour("muted")));
       traces.at(-1).name = `mean of ${counted(cell.curve.n, "run")} that differ only in the seed`;

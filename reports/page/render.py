@@ -23,6 +23,7 @@ from reports.analysis import measures
 from reports.analysis.answers import write_answers
 from reports.analysis.grid import BASELINE, Grid
 from reports.analysis.table import ReportTable, TableCell
+from reports.analysis.targets import is_evaluated_by_step
 from reports.page import assets, cells, runs
 from reports.plots import style
 from reports.reading.columns import list_metrics
@@ -122,11 +123,14 @@ def _collect_data(
         "label": "compressor" if methods is grid else "method",
         "keys": methods.keys,
         "metrics": list_metrics(grid.runs),
+        "unit_of_samples": measures.name_samples(grid.runs),
+        "least_loss": measures.find_least_loss(grid.runs),
         "cells": found,
         "samples": cells.collect_samples(methods, found),
         "quantiles": cells.list_quantiles(found),
         "curves": cells.collect_run_curves(grid, epochs),
         "profiles": cells.collect_run_profiles(grid, profile, found),
+        "progress": "step" if is_evaluated_by_step(epochs) else "epoch",
         "shows_error": measures.shows_error(grid.runs.loc[grid.runs["status"] == run_directory.DONE, "accuracy"]),
         "labels": [
             {"name": label, "colour": look.colour, "marker": look.marker}

@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from reports.analysis.measures import name_metric, shows_error
+from reports.analysis.measures import find_least_loss, name_metric, shows_error
 from reports.analysis.table import NOT_MEASURED
 from reports.plots import layout as layouts
 from reports.plots import marks
@@ -34,6 +34,7 @@ from reports.reading.text import choose_byte_unit, format_number, join_words
 
 _NOT_DONE = "x"  # marks the end of an unfinished curve
 _DASHES = (0, (2.5, 1.5))  # of a line of the training set
+_LEAST = (0, (6, 2))  # dashes of the line at the least loss
 _THIN = 0.8  # points
 _MAX_LABELLED = 8  # lines with their last value beside them
 _MAX_BANDS = 4  # of one label in a panel, above which bands would hide each other
@@ -65,7 +66,8 @@ class YAxis:
     `legend` says what full and dashed lines are; `note` is a further text of the legend. With `needs_beside`, the
     measure is plotted only if some run has values of `beside`. With `is_local`, only runs whose workers have different
     models are plotted. `is_log` asks for a logarithmic axis, `may_be_log` allows it where values span decades. Where
-    accuracies are high, `error` is plotted in place of the measure. No value is above `most`.
+    accuracies are high, `error` is plotted in place of the measure. No value is above `most`. With `has_least`, a line
+    shows the least loss that a model can have on the test set, if it is known and the same for all runs.
     """
 
     name: str
@@ -88,6 +90,7 @@ class YAxis:
     is_local: bool = False
     error: YAxis | None = None
     most: float = math.inf
+    has_least: bool = False
 
 
 def make_time_axis(longest: float) -> XAxis:
@@ -144,7 +147,7 @@ ACCURACY = _take_error(
     ),
     "Error",
 )
-LOSS = YAxis("loss", "Loss", "test_loss", "loss", "", 1, "train_loss", "loss")
+LOSS = YAxis("loss", "Loss", "test_loss", "loss", "", 1, "train_loss", "loss", has_least=True)
 ERROR = YAxis(
     "compression_error",
     "Compression error",
@@ -237,6 +240,10 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
             _name_absent(axis, runs, layout, points, x)
         layouts.label_axes(axes, x.label, y.label, x.share)
         explained = marks.make_label_marks(layout.looks)
+    least = find_least_loss(runs) if y.has_least else None
+    if least is not None:
+        for axis in axes:
+            axis.axhline(least, color=GREY, linestyle=_LEAST, linewidth=1, zorder=1.3)
     _scale_axes(axes, layout, x, y, is_log)
     for axis, ends in zip(axes, drawn, strict=True) if is_log else ():
         _name_zeros(axis, ends, layout)
@@ -251,6 +258,9 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
             Line2D([], [], color=GREY, label=full),
             Line2D([], [], color=GREY, linestyle=_DASHES, linewidth=_THIN, label=dashes),
         ]
+    if least is not None:
+        label = f"least of any model: {format_number(least)}"
+        explained.append(Line2D([], [], color=GREY, linestyle=_LEAST, linewidth=1, label=label))
     if any(line.get_marker() == _NOT_DONE for axis in axes for line in axis.lines):
         explained.append(Line2D([], [], color=GREY, marker=_NOT_DONE, linestyle="none", label="not done"))
     seeds = marks.describe_seeds(layout, "band", is_log=is_log)

@@ -113,7 +113,7 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
         Line2D([], [], color=_FRONT, linewidth=_WIDTH, label="front: no other is better in both"),
         Line2D([], [], color=GREY, marker="o", linestyle="none", alpha=_LIGHT, label="not on it"),
     ]
-    own = marks.describe_own(layout, "bars") if cost is SPEED else ""
+    own = marks.describe_own(layout, "bars") if cost.column == SPEED.column else ""
     notes = marks.describe_seeds(layout, "bars"), own, marks.describe_repeats(layout, "point"), hidden
     marks.draw_legend(figure, explained, *notes)
     fronts = [np.array(cloud.labels)[cloud.is_best].tolist() for cloud in clouds]
@@ -145,7 +145,7 @@ def _make_cloud(runs: pd.DataFrame, cost: Cost) -> _Cloud:
     cells = [cell for _, cell in runs.groupby("cell", sort=False)]
     once = select_once(runs, cost.column)
     x = np.stack(average_groups([cell.loc[once[cell.index], cost.column].to_numpy() for cell in cells]))
-    if cost is SPEED:
+    if cost.column == SPEED.column:
         own = find_own_intervals(runs) * (runs[cost.column] / runs[THROUGHPUT.column]).to_numpy("float64")[:, None]
         own = own[~runs["cell"].duplicated().to_numpy()].T
         x[1:] = np.where(np.isfinite(own), own, x[1:])

@@ -8,6 +8,7 @@ summarized. A plot without any data is not made.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ import matplotlib
 import pandas as pd
 
 from reports.analysis.grid import Grid
-from reports.analysis.targets import RUN
+from reports.analysis.measures import name_samples
+from reports.analysis.targets import is_evaluated_by_step
 from reports.plots import bars, curves, pareto, scaling, style, swept
 from reports.plots.layout import lay_out_panels
 from reports.plots.picture import Maker, Plot
@@ -39,7 +41,7 @@ def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict
         importlib.import_module("scipy.special")  # for the intervals: once for all forks
     apart, together = lay_out_panels(methods, runs, ["workers"]), lay_out_panels(methods, runs, [])
     time, sent = curves.make_time_axis(epochs["time_s"].max()), curves.make_bytes_axis(epochs["sent_bytes"])
-    progress = curves.STEP if epochs.duplicated([*RUN, "epoch"]).any() else curves.EPOCH  # evaluate_every_steps
+    progress = curves.STEP if is_evaluated_by_step(epochs) else curves.EPOCH
     make = functools.partial
     found: dict[str, Maker] = {
         "race": make(bars.plot_race, apart),
@@ -49,7 +51,8 @@ def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict
     for measure in (curves.ACCURACY, curves.LOSS, *map(curves.make_metric_axis, list_metrics(epochs))):
         for axis in (progress, time, sent):
             found[f"{measure.name}_{axis.name}"] = make(curves.plot_curves, apart, epochs, axis, measure)
-    for cost in (pareto.SPEED, pareto.BYTES):
+    speed = dataclasses.replace(pareto.SPEED, unit=f"{name_samples(runs)}/s")
+    for cost in (speed, pareto.BYTES):
         found[f"pareto_{cost.name}"] = make(pareto.plot_pareto, apart, cost)
     found["heatmap_accuracy"] = make(swept.plot_heat_map, grid, "accuracy", "Test accuracy", "%", 100)
     found["heatmap_throughput"] = make(swept.plot_heat_map, grid, "iterations_per_second", "Throughput", "it/s")

@@ -79,6 +79,10 @@ _RUNS: dict[str, tuple[str, str]] = {
     "accuracy": ("float64", "fraction of the test set that is classified correctly after the last epoch, 0 to 1"),
     "best_accuracy": ("float64", "the same after the best epoch"),
     "loss": ("float64", "loss on the test set after the last epoch"),
+    "least_loss": (
+        "float64",
+        "loss on the test set of a model that knows how this text was generated; unknown for other data",
+    ),
     "train_loss": ("float64", "training loss of the last epoch"),
     "iterations_per_second": ("float64", "after the warm-up, or in the run's [race](../guide/races.md)"),
     "throughput_low": (

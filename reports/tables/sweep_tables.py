@@ -67,6 +67,8 @@ _RUN_MEASURES = (
     Measure("", "ratio", "compression_ratio", "x fp32"),
     Measure("", "error", "compression_error", "relative"),
 )
+_MARKED = frozenset(measure.column for measure in _RUN_MEASURES)
+"""Columns whose figures have the marks of their run."""
 _RUN_LOCAL = (
     Measure("", "own models", "local_accuracy", "fraction", 100, "%", digits=4, absent=ONE_MODEL),
     Measure("", "worst of them", "local_accuracy_least", "fraction", 100, "%", digits=4, absent=ONE_MODEL),
@@ -79,6 +81,8 @@ _RUN_NETWORK = (
     Measure("", "link", "network_bandwidth", "bit/s", 1e-6, "Mbit/s"),
 )
 """Columns if the network of some run was measured."""
+_RUN_LEAST = (Measure("", "least loss", "least_loss", ""),)
+"""Columns if the least loss of some run is known."""
 _RUN_MEMORY = (Measure("", "peak memory", "peak_memory", "B"),)
 """Columns if the memory of some run was measured; earlier versions did not measure it."""
 _ABOUT_MEMORY = (
@@ -107,7 +111,11 @@ def build_tables(
     derived, notes = measures.derive_measures(grid, partner, epochs, targets)
     cells = Cells(grid, derived, ("label", *grid.keys, "workers"), against, partner)
     own = measures.list_metric_measures(grid.runs)
-    shown = [measure for measure in (*MEASURES, *own, *list_target_measures(targets)) if is_measured(measure, derived)]
+    if (least := measures.find_least_loss(grid.runs)) is not None:
+        told = f"the least of any model is {format_number(math.exp(least))}, a loss of {format_number(least)}"
+        notes["perplexity"] = told
+    known = [measure.name_samples(grid.runs) for measure in (*MEASURES, *own, *list_target_measures(targets))]
+    shown = [measure for measure in known if is_measured(measure, derived)]
     said, settings = write_remarks(grid.runs), explain_settings(grid.runs)
     control = compare_equal_work(cells)
     made = []
@@ -307,10 +315,12 @@ def _build_run_table(grid: Grid) -> ReportTable:
     """Return a table with a row for each run: keys, status, measures, and the reason if it is not done."""
     runs = grid.runs
     some_have = [
-        measure for measure in (*_RUN_MEMORY, *_RUN_LOCAL, *_RUN_NETWORK) if runs[measure.column].notna().any()
+        measure
+        for measure in (*_RUN_LEAST, *_RUN_MEMORY, *_RUN_LOCAL, *_RUN_NETWORK)
+        if runs[measure.column].notna().any()
     ]
     some_have += [dataclasses.replace(measure, title=measure.name) for measure in measures.list_metric_measures(runs)]
-    shown = [measure.choose_unit(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]
+    shown = [measure.name_samples(runs).choose_unit(runs[measure.column]) for measure in (*_RUN_MEASURES, *some_have)]
     names = ("label", *grid.run_keys, "workers")
     columns: dict[str, Sequence[Any]] = {get_column_name(name): format_settings(runs[name]) for name in names}
     columns["status"] = format_settings(runs["status"])
@@ -349,7 +359,7 @@ def _make_run_cell(run: Mapping[str, Any], measure: Measure, is_known: bool) -> 
     """Return a run's cell for a measure, with the marks that concern it; a word if it has no number."""
     status, value = run["status"], run[measure.column]
     if is_known and value is not None:
-        concerned = measure.marks if measure in _RUN_MEASURES else ()
+        concerned = measure.marks if measure.column in _MARKED else ()
         flags = zip(concerned, name_flags(concerned, measure.is_of_training), strict=True)
         marks = tuple(MARKS[mark] for mark, flag in flags if run.get(flag))
         return TableCell(value, measure.format(value) + "".join(marks), said=marks)

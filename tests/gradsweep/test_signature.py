@@ -53,6 +53,10 @@ def test_added_options_are_in_a_signature_where_they_differ_from_what_held_befor
         ),
         ("dataset", {"name": "text", "bptt": 35}, {"order": "streams", "tokens": "words"}, {"order": "windows"}),
         ("memory", {"name": "scaled_residual"}, {"decay": 1.0}, {"decay": 0.999}),
+        (
+            *("memory", {"name": "ef21"}, {"gradient_weight": 1.0, "double_momentum": False}),
+            {"gradient_weight": 0.1, "double_momentum": False},
+        ),
         ("optimizer", {"name": "adam", "lr": 1e-3}, {"groups": []}, {"groups": [{"match": "a"}]}),
         ("schedule", {"name": "cosine"}, {"warmup_steps": None, "final": None}, {"final": 0.1}),
     ],

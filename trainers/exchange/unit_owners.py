@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from compressors import Compressor, memories
 from compressors.base import Cooperative
 from compressors.memories.base import Memory
+from compressors.memories.error_feedback import LoCo
 from trainers.exchange.base import Exchange, ExchangeSetup
 from trainers.exchange.transport import Transport
 from trainers.lanes.base import Lane
@@ -65,6 +67,8 @@ class TwoPhase(Exchange):
 
 def build_second_memory(name: str, first: Memory) -> Memory:
     """Build the memory for the second phase that the option names; with `auto`, only if the workers have a memory."""
+    if name == "auto" and isinstance(first, LoCo):
+        return dataclasses.replace(first)
     if name == "auto":
         name = first.name if first.name in ("none", "scaled_residual") else "residual"
     return memories.build(name)

@@ -20,6 +20,7 @@ from torch import nn
 from compressors import unit_state
 from compressors.base import Compressor
 from compressors.memories.base import Memory
+from compressors.memories.estimates import EstimateMemory
 from compressors.policy.policy import Policy
 from gradsweep.errors import UsageError, bad_value
 from trainers.hooks.connection import check_connected
@@ -64,8 +65,10 @@ def fsdp_hook(
         seed=seed,
         measure_every=measure_every,
     )
-    if method.memory.name == "ef21":
-        raise bad_value("memory", "ef21", "residual: a worker does not get the mean of shards that it does not own")
+    if isinstance(method.memory, EstimateMemory):
+        raise bad_value(
+            "memory", method.memory.name, "residual: a worker does not get the mean of shards that it does not own"
+        )
     state = FSDPState(SHARDS, method, optimizer)
     for name, module in _find_sharded(SHARDS, model):
         scatter = CompressedScatter(state, name, len(state.parts))

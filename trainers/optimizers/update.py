@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from compressors.kernels import backend
 from compressors.policy.policy import Policy, Selector
 from gradsweep.errors import bad_value
 from gradsweep.options.parameters import InvalidParameter
@@ -45,6 +46,8 @@ def build_update_setup(config: RunConfig, flat: Flat) -> UpdateSetup:
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
     with hide_package("scipy"):  # numba would load scipy's BLAS, which no kernel calls, in 0.25 s of CPU time
         selector.warm_up(flat.gradients.device)
+        for module in config.memory.kernel_modules():
+            backend.load(module, flat.gradients.device)
         optimizer = optimizers.build(config.optimizer, flat)
         clipping = Clipping(config.clip, flat.gradients)
     return UpdateSetup(units, selector, optimizer, clipping)

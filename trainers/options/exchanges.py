@@ -81,7 +81,7 @@ class Mixed(Overlapping):
     """Payloads that the network can sum are sent by allreduce, all others by allgather."""
 
 
-_SECOND_MEMORIES = ("auto", "none", "residual", "scaled_residual")
+_SECOND_MEMORIES = ("auto", "none", "residual", "scaled_residual", "loco")
 
 
 @dataclasses.dataclass(frozen=True)

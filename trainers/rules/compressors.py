@@ -72,7 +72,7 @@ _ANSWERS_COMPRESSED = Condition(
 _DROPS = has_above("exchange.backup", 0, "{exchange=}, {exchange.backup=}")
 _ASYNCHRONOUS = has("exchange.mode", "asynchronous", shown="{exchange=}, {exchange.mode=}")
 _GOSSIP = has("exchange", "gossip")
-_EF21 = has("memory", "ef21")
+_ESTIMATES = has("memory", "ef21", "econtrol")
 _A_MEMORY = has_other("memory", "none")
 
 _AGREEMENT = "all workers agree on a scale before they encode, so that"
@@ -175,7 +175,7 @@ MEMORY_RULES = (
             lambda one: bool(read(one, "compressor.signs", False)),
             "{compressor=}, {compressor.signs=}",
         ),
-        has("memory", "ef21"),
+        _ESTIMATES,
         "receivers know the signs only, and cannot form the sender's estimate",
         "memory=scaled_residual",
     ),
@@ -196,8 +196,8 @@ MEMORY_RULES = (
     Rule(
         _compressor("of 16-bit sums", lambda compressor: compressor.sum_dtype in ("float16", "bfloat16")),
         Condition(
-            "memory=ef21 and exchange=allreduce or mixed or hierarchical",
-            lambda one: one.memory.name == "ef21" and read(one, "exchange") in ("allreduce", "mixed", "hierarchical"),
+            f"{_ESTIMATES.words}, and exchange=allreduce or mixed or hierarchical",
+            lambda one: _ESTIMATES.test(one) and read(one, "exchange") in ("allreduce", "mixed", "hierarchical"),
             "{memory=}, {exchange=}",
         ),
         f"the network rounds its sums to 16 bits, and {_DRIFTS}",
@@ -205,8 +205,8 @@ MEMORY_RULES = (
     ),
     Rule(
         Condition(
-            "a lossy compressor and memory=ef21",
-            lambda one: one.memory.name == "ef21" and not one.compressor.lossless,
+            f"a lossy compressor and {_ESTIMATES.words}",
+            lambda one: _ESTIMATES.test(one) and not one.compressor.lossless,
             "{memory=}",
         ),
         Condition(
@@ -219,16 +219,22 @@ MEMORY_RULES = (
     ),
     Rule(
         _SENDERS,
-        _EF21,
+        _ESTIMATES,
         "the mean of all estimates is not that of those that have changed",
         "compressor.mean=all, or memory=residual",
     ),
-    Rule(_EF21, _DROPS, _SUM_OF_ALL, "exchange.backup=0, or another memory"),
-    Rule(_EF21, _ASYNCHRONOUS, _SUM_OF_ALL, "exchange.mode=synchronous, or another memory"),
+    Rule(_ESTIMATES, _DROPS, _SUM_OF_ALL, "exchange.backup=0, or another memory"),
+    Rule(
+        has("memory", "loco"),
+        _DROPS,
+        "it keeps the errors of what is sent, not gradients that the server drops",
+        "exchange.backup=0, or another memory",
+    ),
+    Rule(_ESTIMATES, _ASYNCHRONOUS, _SUM_OF_ALL, "exchange.mode=synchronous, or another memory"),
     Rule(
         _SCALE_FREE,
         Condition(
-            "exchange.second_memory=residual or scaled_residual",
+            "exchange.second_memory=residual or scaled_residual or loco",
             lambda one: _ANSWERS_COMPRESSED.test(one) and one.exchange.second_memory not in ("auto", "none"),
             _SECOND_MEMORY,
         ),

@@ -176,6 +176,7 @@ RULES: tuple[Rule, ...] = (
         "optimizer.weight_decay",
     ),
     _unless("memory.clip_per", "memory.clip", None, "memory.clip"),
+    _unless("memory.double_momentum", "memory.gradient_weight", 1, "memory.gradient_weight below 1"),
     _unless("memory.nesterov memory.momentum_masking", "memory.momentum", 0, "memory.momentum above 0"),
     _idle(
         "compressor.ratio compressor.rank",

@@ -28,7 +28,7 @@ RULES = (
     Rule(_ASYNCHRONOUS, LGRECO, "all workers choose together, so that they would wait for each other", _NO_LGRECO),
     Rule(_DEDICATED, LGRECO, _UNSEEN, f"exchange.placement=colocated, or {_NO_LGRECO}"),
     Rule(_BACKUP, LGRECO, "all workers choose together, so that they would wait for the last one", _NO_LGRECO),
-    Rule(_DEDICATED, ACCORDION & has("memory", "ef21"), _UNSEEN, "exchange.placement=colocated"),
+    Rule(_DEDICATED, ACCORDION & has("memory", "ef21", "econtrol"), _UNSEEN, "exchange.placement=colocated"),
     Rule(_DEDICATED, ACCORDION & _FP16, _UNSEEN, "exchange.placement=colocated"),
     Rule(_BACKUP, _SYNCHRONISED, "workers would wait for the last one in every layer", _LOCAL_STATISTICS),
     Rule(

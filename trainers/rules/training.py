@@ -42,8 +42,8 @@ _OTHER_UNITS = "it keeps a part of gradients, which is no part of the workers' m
 
 
 def _is_kept_compressed(run: RunConfig) -> bool:
-    """Tell whether memory=residual would hold back parts of gradients in the synchronous phase of post-local SGD."""
-    return read(run, "memory") == "residual" and run.policy.start_step < run.algorithm.from_step
+    """Tell whether parts of gradients would be held back in the synchronous phase of post-local SGD."""
+    return read(run, "memory") in ("residual", "loco") and run.policy.start_step < run.algorithm.from_step
 
 
 def _sends_steps(run: RunConfig) -> bool:
@@ -167,10 +167,10 @@ RULES = (
         "the workers' models differ, so that samples would be normalised by statistics of other models",
         "batch_norm=averaged or local",
     ),
-    Rule(_LATE, has("memory", "ef21"), _OTHER_UNITS, "memory=none or scaled_residual"),
+    Rule(_LATE, has("memory", "ef21", "econtrol"), _OTHER_UNITS, "memory=none or scaled_residual"),
     Rule(
         _LATE,
-        Condition("memory=residual while gradients are compressed", _is_kept_compressed, "{memory=}"),
+        Condition("memory=residual or loco while gradients are compressed", _is_kept_compressed, "{memory=}"),
         _OTHER_UNITS,
         "memory=none or scaled_residual, or policy.start_step={algorithm.from_step}",
     ),

@@ -31,4 +31,6 @@ def load_code(config: RunConfig) -> None:
     with backend.use(config.kernels):
         for compressor in config.policy.list_possible(config.compressor):
             warm_up.load_kernels(compressor)
+        for module in config.memory.kernel_modules():
+            backend.load(module, "cpu")
     backend.used.clear()  # from here on, kernels are recorded as those of the run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import pytest
 import torch
@@ -14,44 +13,14 @@ from hypothesis import strategies as st
 from compressors import Compressor, InvalidParameter, Key, build, memories
 from compressors.conformance.cases import draw_gaussian, every_compressor, in_turn, make_key, renew
 from compressors.kernels.reference import sums
-from compressors.memories.base import Memory, UnitMemory
-from compressors.quantisation.floats import NoCompression
-
-SHAPE = (24, 40)
+from compressors.memories.base import UnitMemory
+from compressors.memories.estimates import EstimateMemory
+from tests.compressors.memories.steps import SHAPE, Largest, step
 
 every_memory = pytest.mark.parametrize("name", memories.REGISTRY)
 every_keeping_memory = pytest.mark.parametrize(
     "name", [name for name, member in memories.REGISTRY.items() if issubclass(member, UnitMemory)]
 )
-
-
-def step(
-    kept: Memory, compressor: Compressor, gradient: torch.Tensor, number: int, unit: int = 0, lr: float | None = None
-) -> torch.Tensor:
-    """What one step of an exchange sends for `gradient`: Q(x) as the receiver sees it."""
-    if lr is not None:
-        kept.begin(lr, 1, lambda: float(gradient.norm()))
-    x = kept.compensate(unit, gradient)
-    one = make_key(number, unit=unit)
-    payload = compressor.compress(x, one)
-    sent = compressor.decompress(payload, x, one).clone()
-    kept.update(one, x, payload, compressor)
-    kept.finish(unit, sent.clone())
-    return sent
-
-
-class Largest(NoCompression):
-    """The k largest elements, in a dense payload."""
-
-    lossless: ClassVar[bool] = False
-    k: ClassVar[int] = 3
-
-    def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        flat = x.reshape(-1)
-        kept = torch.zeros_like(flat)
-        index = flat.abs().topk(min(self.k, len(flat))).indices
-        kept[index] = flat[index]
-        return super().compress(kept, key, out)
 
 
 class Telling(Largest):
@@ -166,7 +135,7 @@ def test_out_of_range_is_refused(name: str) -> None:
 
 
 def test_unknown_names_are_answered_with_the_known_ones() -> None:
-    with pytest.raises(InvalidParameter, match="name=foo: valid is one of dgc, ef21, none, residual, scaled_residual"):
+    with pytest.raises(InvalidParameter, match="name=foo: valid is one of dgc, econtrol, ef21, loco, none, resid"):
         memories.build("foo")
 
 
@@ -291,7 +260,7 @@ def test_half_gradients_are_kept_in_float32(name: str, dtype: torch.dtype) -> No
 @every_keeping_memory
 def test_a_unit_keeps_its_shape(name: str) -> None:
     kept = memories.build(name)
-    kept.compensate(3, torch.zeros(4))
+    step(kept, Largest(), torch.zeros(4), 0, unit=3)
     with pytest.raises(ValueError, match=r"unit 3 has shape \(5,\), its \w+ \(4,\)"):
         kept.compensate(3, torch.zeros(5))
 
@@ -312,7 +281,8 @@ def test_nothing_is_withheld_of_what_is_sent_exactly(name: str) -> None:
         g = draw_gaussian(SHAPE, number)
         x = kept.compensate(0, g, lossless=True)
         if name != "dgc":
-            expected = g - (draw_gaussian(SHAPE, number - 1) if name == "ef21" and number else 0)
+            estimates = issubclass(memories.REGISTRY[name], EstimateMemory)
+            expected = g - (draw_gaussian(SHAPE, number - 1) if estimates and number else 0)
             assert torch.allclose(x, expected, atol=1e-6)
         payload = build("none").compress(x, make_key(number))
         kept.update(make_key(number), x, payload, build("none"))
@@ -364,45 +334,81 @@ def test_the_rate_of_the_residual_is_saved_with_it() -> None:
     assert torch.equal(step(first, Largest(), g, 1, lr=0.1), step(second, Largest(), g, 1, lr=0.1))
 
 
-# EF21
+# LoCo
+
+
+def quantise(error: torch.Tensor) -> torch.Tensor:
+    """An error as 8 bits hold it: integers from -127 to 127 relative to the largest magnitude of 512 elements."""
+    flat = error.double().view(-1)
+    scales = torch.cat([part.abs().max().clamp_min(1e-300).expand(len(part)) for part in flat.split(512)])
+    return ((flat / scales * 127).round() / 127 * scales).view(error.shape)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(st.integers(1, 3), st.integers(1, 60), st.integers(0, 1000))
-def test_ef21_follows_its_definition(workers: int, count: int, seed: int) -> None:
-    """c = Q(g - h), h += c, and what is taken for the mean gradient is the mean of the h, on all workers."""
-    compressor = Largest()
-    of_workers = [memories.build("ef21") for _ in range(workers)]
-    h = torch.zeros(workers, count)
-    for number in range(4):
-        gradients = [draw_gaussian((count,), seed + 10 * number + worker) for worker in range(workers)]
-        sent = []
-        for worker, (kept, g) in enumerate(zip(of_workers, gradients, strict=True)):
-            one = make_key(number, worker=worker)
-            x = kept.compensate(0, g)
-            assert torch.allclose(x, g - h[worker], atol=1e-6)
-            payload = compressor.compress(x, one)
-            sent.append(compressor.decompress(payload, g, one))
-            kept.update(one, x, payload, compressor)
-            h[worker] += sent[-1]
-            assert torch.equal(kept.state_dict()["0"]["estimate"], h[worker])
-            assert kept.norm() == pytest.approx(float((g - h[worker]).norm()), abs=1e-5)
-        means = [torch.stack(sent).mean(0) for _ in of_workers]
-        for kept, mean in zip(of_workers, means, strict=True):
-            kept.finish(0, mean)
-            assert torch.allclose(mean, h.mean(0), atol=1e-5)
-            assert torch.equal(mean, means[0])
+@given(st.floats(0, 0.99), st.integers(1, 1500), st.integers(1, 5), st.integers(0, 1000))
+def test_loco_follows_its_definition(beta: float, count: int, reset: int, seed: int) -> None:
+    """h = g + e; e = beta e + (1 - beta) (h - Q(h)), in 8 bits; after `reset` steps e is 0."""
+    kept, compressor = memories.build("loco", beta=beta, reset=reset), build("int8", bits=4, scheme="symmetric")
+    e = torch.zeros(count).double()
+    for number in range(7):
+        g = draw_gaussian((count,), seed + number)
+        x = kept.compensate(0, g)
+        assert torch.allclose(x.double(), g + e, atol=1e-5)
+        key = make_key(number)
+        payload = compressor.compress(x, key)
+        sent = compressor.decompress(payload, x, key).double()
+        h = x.double()
+        kept.update(key, x, payload, compressor)
+        exact = beta * e + (1 - beta) * (h - sent)
+        assert float((quantise(exact) - exact).abs().max()) <= float(exact.abs().max()) / 253
+        e = quantise(exact) if (number + 1) % reset else torch.zeros(count).double()
+        assert kept.norm() == pytest.approx(float(e.norm()), rel=1e-3, abs=1e-6)
 
 
-def test_the_error_of_ef21_vanishes_where_that_of_a_residual_does_not() -> None:
-    """A constant gradient: the estimate becomes it, step by step; with a residual, what is sent goes on to jump."""
-    g = draw_gaussian((60,))
-    estimating, residual = memories.build("ef21"), memories.build("residual")
-    for number in range(25):
-        sent = step(residual, Largest(), g, number)
-        step(estimating, Largest(), g, number)
-    assert torch.equal(estimating.state_dict()["0"]["mean"], g)
-    assert estimating.norm() == 0.0 and float((sent - g).norm()) > 0.5 * float(g.norm())
+def test_loco_keeps_a_byte_for_an_element() -> None:
+    kept = memories.build("loco")
+    step(kept, build("qsgd"), draw_gaussian((1000,)), 0)
+    state = kept.state_dict()["0"]
+    assert {name: tensor.nbytes for name, tensor in state.items()} == {"error": 1000 + 2 * 4, "age": 8}
+
+
+def test_the_error_of_loco_is_a_part_of_a_residual() -> None:
+    """What was sent and e / (1 - beta) are all gradients, up to the rounding of e to 8 bits."""
+    beta, steps = 0.8, 100
+    kept, compressor = memories.build("loco", beta=beta), build("int8", bits=2, scheme="symmetric")
+    sent, total, rounding = torch.zeros(SHAPE).double(), torch.zeros(SHAPE).double(), 0.0
+    for number in range(steps):
+        g = draw_gaussian(SHAPE, number)
+        total += g
+        sent += step(kept, compressor, g, number)
+        x = kept.compensate(0, torch.zeros(SHAPE)).double()  # e
+        rounding += float(x.abs().max()) / 254
+    assert rounding < 1.0 < float((sent - total).abs().max())
+    assert float((sent + x / (1 - beta) - total).abs().max()) < rounding / (1 - beta)
+
+
+def test_what_is_always_sent_exactly_costs_loco_nothing() -> None:
+    kept, exact = memories.build("loco"), build("none")
+    g = draw_gaussian(SHAPE)
+    x = kept.compensate(0, g, lossless=True)
+    assert x.data_ptr() == g.data_ptr()
+    kept.update(make_key(), x, exact.compress(x, make_key()), exact)
+    assert kept.state_dict() == {} and torch.equal(g, draw_gaussian(SHAPE))
+
+
+@pytest.mark.parametrize("damage", ["size", "scale"])
+def test_a_damaged_error_is_refused(damage: str) -> None:
+    kept = memories.build("loco")
+    step(kept, build("qsgd"), draw_gaussian((600,)), 0)
+    state = kept.state_dict()
+    if damage == "size":
+        state["0"]["error"] = state["0"]["error"][:-1]
+    else:
+        state["0"]["error"][:4] = torch.tensor([-1.0]).view(torch.uint8)
+    kept.load_state_dict(state)
+    words = r"unit 0 has shape \(600,\), its error \(599,\)" if damage == "size" else "memory=loco keeps is damaged"
+    with pytest.raises(ValueError, match=words):
+        kept.compensate(0, draw_gaussian((600,)))
 
 
 # Deep Gradient Compression

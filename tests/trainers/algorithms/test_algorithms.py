@@ -102,6 +102,10 @@ LOCAL = {"algorithm": "local_sgd"}
             {"algorithm": {"name": "local_sgd", "from_step": 9}, "memory": "ef21", "compressor": "topk"},
             "algorithm.from_step=9 with memory=ef21",
         ),
+        (
+            {"algorithm": {"name": "local_sgd", "from_step": 9}, "memory": "loco", "compressor": "qsgd"},
+            "algorithm.from_step=9 with memory=loco: it keeps a part of gradients",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_one_line(changes: dict[str, Any], message: str) -> None:

@@ -8,14 +8,28 @@ import pytest
 import torch
 from torch import nn
 
+from compressors import memories
 from gradsweep.errors import UsageError
 from tests.trainers.configs import NO_MOMENTUM, compose_config
 from tests.trainers.start_ranks import MONITORED, run_ranks
+from trainers.exchange.unit_owners import build_second_memory
 from trainers.gradients.flat import Flat
 from trainers.lanes.sharding import assign_owners
 from trainers.rules.resolve import resolve
 
 MODULE = "tests.trainers.ranks.unit_owners"
+
+
+@pytest.mark.parametrize(("first", "second"), [("none", "none"), ("ef21", "residual"), ("scaled_residual",) * 2])
+def test_the_second_phase_has_a_memory_if_the_workers_have_one(first: str, second: str) -> None:
+    assert build_second_memory("auto", memories.build(first)) == memories.build(second)
+    assert build_second_memory("loco", memories.build(first)) == memories.build("loco")
+
+
+def test_loco_has_the_same_options_in_both_phases() -> None:
+    first = memories.build("loco", beta=0.5, reset=7)
+    second = build_second_memory("auto", first)
+    assert second == first and second is not first
 
 
 NODES = "nodes + nodes_of_gpus"
@@ -99,6 +113,14 @@ def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> N
         (
             {"compressor": "topk", "memory": "ef21", "exchange": {"name": "parameter_server", "backup": 1}},
             "memory=ef21 with exchange=parameter_server, exchange.backup=1: the mean of all estimates",
+        ),
+        (
+            {"compressor": "qsgd", "memory": "loco", "exchange": {"name": "parameter_server", "backup": 1}},
+            "memory=loco with exchange=parameter_server, exchange.backup=1: it keeps the errors of what is sent, not",
+        ),
+        (
+            {"compressor": "fp16", "memory": "econtrol", "exchange": "hierarchical"},
+            "compressor=fp16 with memory=econtrol, exchange=hierarchical: the network rounds its sums to 16 bits",
         ),
         (
             {"compressor": "fp16", "memory": "ef21", "exchange": "hierarchical"},

@@ -38,6 +38,24 @@ def test_presets_have_the_published_numbers_of_parameters(name: str, words: int,
     assert count(GPT(**options), 64, words) == parameters
 
 
+@pytest.mark.parametrize(
+    ("layers", "width", "inner", "words", "parameters"),
+    [
+        (2, 64, 256, 1024, 262_464),
+        (6, 128, 512, 32_000, 9_766_528),
+        (3, 1024, 2688, 32_000, 102_898_688),
+        (12, 1024, 2688, 32_000, 214_983_680),
+    ],
+    ids=["2m", "14m", "60m", "150m"],
+)
+def test_the_llamas_of_opendiloco(layers: int, width: int, inner: int, words: int, parameters: int) -> None:
+    """But its 1b, in which heads share keys and values. The shapes of 2m and 60m are those that fit their counts."""
+    config = GPT(layers, 2, width, inner=inner, **LLAMA)
+    assert count(config, 64, words) == parameters
+    if layers == 12:
+        assert round((parameters - 2 * words * width) / 1e6, 1) == 149.4
+
+
 @pytest.mark.parametrize(("layers", "width", "length", "words"), [(1, 8, 4, 10), (3, 48, 32, 7)])
 def test_the_formula_of_the_docs(layers: int, width: int, length: int, words: int) -> None:
     counted = words * width + length * width + layers * (12 * width**2 + 2 * width) + width

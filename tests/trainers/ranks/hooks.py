@@ -225,6 +225,8 @@ def resume() -> None:
         for name, memory, exchange in (
             ("topk", "residual", "auto"),
             ("qsgd", "ef21", "sharded"),
+            ("topk", "econtrol", "auto"),
+            ("qsgd", "loco", "sharded"),
             ("powersgd", "residual", "auto"),
             ("acp_sgd", "residual", "auto"),
             ("topk", "dgc", "auto"),

@@ -210,6 +210,18 @@ class Plain:
         self.a = self.a + largest(g - self.a, part)
         return self.a
 
+    def econtrol(self, g: torch.Tensor, part: float, lr: float) -> torch.Tensor:
+        self.a = self.a + largest(0.01 * self.b + g - self.a, part)
+        self.b = self.b + g - self.a
+        return self.a
+
+    def loco(self, g: torch.Tensor, part: float, lr: float) -> torch.Tensor:
+        sent = largest(g + self.a, part)
+        error = 0.8 * self.a + 0.2 * (g + self.a - sent)
+        scale = float(error.abs().max()) or 1.0  # of a unit with fewer than 512 elements
+        self.a = (error / scale * 127).round() / 127 * scale
+        return sent
+
     def dgc(self, g: torch.Tensor, part: float, lr: float) -> torch.Tensor:
         self.a = 0.9 * self.a + g
         self.b = self.b + self.a
@@ -252,6 +264,9 @@ RUNS: dict[str, tuple[str, dict[str, Any], str, dict[str, Any], dict[str, Any]]]
     "sidco": ("sidco", {"ratio": 0.05, "adapt_every": 2}, "scaled_residual", {}, {}),
     "dgc": ("dgc", {"ratio": 0.05}, "dgc", {"clip": 5.0}, {}),
     "ef21": ("randomk", {"ratio": 0.2}, "ef21", {}, {}),
+    "ef21_sgd2m": ("topk", {"ratio": 0.2}, "ef21", {"gradient_weight": 0.1, "double_momentum": True}, {}),
+    "econtrol": ("topk", {"ratio": 0.2}, "econtrol", {}, {}),
+    "loco": ("int8", {"bits": 4, "scheme": "symmetric"}, "loco", {"reset": 4}, {}),
     "signum": ("signum", {}, "none", {}, {}),
     "changing": ("topk", {"ratio": 0.1}, "residual", {}, CHANGING),
     "warming": ("topk", {"ratio": 0.1}, "ef21", {}, {"warmup": "list", "warmup_ratios": [0.5, 0.3]}),

@@ -292,6 +292,7 @@ RUNS: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
     ("sharded", "topk", {"ratio": 0.1}, "residual", CHANGING),
     ("sharded", "redsync_threshold", {"ratio": 0.05}, "scaled_residual", {}),
     ("sharded", "signum", {}, "none", {}),
+    ("sharded", "int8", {"bits": 4}, "loco", {}),
     ("sharded, second dense", "intsgd", {}, "none", {}),
     ("server, compressed", "topk", {"ratio": 0.1}, "ef21", {}),
     ("server, compressed", "topk", {"ratio": 0.1}, "residual", CHANGING),

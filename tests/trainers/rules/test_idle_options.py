@@ -239,6 +239,12 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         {"compressor": "sidco"},
     ),
     (
+        "memory.double_momentum",
+        {"memory": "ef21"},
+        "together with memory.gradient_weight below 1; here memory.gradient_weight=1.0",
+        {"memory": {"name": "ef21", "gradient_weight": 0.1}},
+    ),
+    (
         "evaluate_every",
         {"evaluate_every_steps": 5},
         "together with evaluate_every_steps=null; here evaluate_every_steps=5",
