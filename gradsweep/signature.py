@@ -26,7 +26,7 @@ ADDED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "optimizer": {"groups": []},
     "dataset": {"order": "streams", "test_windows": None, "tokens": "words"},
     "memory": {"decay": 1.0},
-    "compressor": {"scale": "l1", "zeros": "coin"},
+    "compressor": {"scale": "l1", "zeros": "coin", "aggregate": "vote"},
     "algorithm": {"fragments": 1, "delay": 0, "mixing": 0.0, "average": "mean"},
 }
 """By section, options that configs of earlier versions lack, and their values for these: an option with that value is

@@ -149,6 +149,7 @@ def test_what_is_in_a_mapping_can_be_given(multirun: Multirun, word: str) -> Non
                     "adamw_gpt",
                     "dgc_sgd",
                     "dion",
+                    "distributed_lion",
                     "lars",
                     "lion",
                     "muon",

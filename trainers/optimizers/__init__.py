@@ -23,6 +23,7 @@ METHODS: dict[type, str] = {
     options.LARS: "lars.LARS",
     options.OneBitAdam: "onebit_adam.OneBitAdam",
     options.Lion: "lion.Lion",
+    options.DistributedLion: "distributed_lion.DistributedLion",
     options.Muon: "muon.Muon",
     options.Dion: "dion.Dion",
     options.Torch: "torch_optimizer.TorchOptimizer",

@@ -72,6 +72,11 @@ class Optimizer(ABC):
     def step(self, lr: float) -> None:
         """Update the parameters in place from the exchanged gradients, which may be overwritten."""
 
+    def _get_part(self, name: str, unit: Unit) -> torch.Tensor:
+        """Return the part of a buffer in `kept` that belongs to a unit, in the unit's shape."""
+        start = unit.gradient.storage_offset() - self.flat.gradients.storage_offset()
+        return self.kept[name][start : start + unit.gradient.numel()].view_as(unit.gradient)
+
     def _decay_into(self, direction: torch.Tensor) -> None:
         """Add weight decay to the direction in which the parameters will move."""
         if self.weight_decay:

@@ -189,6 +189,11 @@ class Lion(Optimizer):
     decay_1d: bool = boolean(True)
 
 
+@dataclasses.dataclass(frozen=True)
+class DistributedLion(Lion):
+    """Distributed Lion: the vote or the mean of the signs of each worker's own Lion (Liu et al., NeurIPS 2024)."""
+
+
 BESIDE_MATRICES = {
     "kinds": [EMBEDDINGS, HEAD, VECTORS],
     "optimizer": {"name": "adam", "lr": 1e-3, "beta2": 0.95, "decoupled": True},
@@ -244,10 +249,14 @@ OPTIMIZERS: dict[str, type] = {
     "lars": LARS,
     "onebit_adam": OneBitAdam,
     "lion": Lion,
+    "distributed_lion": DistributedLion,
     "muon": Muon,
     "dion": Dion,
     "torch": Torch,
 }
 
-GROUPED = tuple(name for name in OPTIMIZERS if name not in ("dgc_sgd", "onebit_adam", "dion"))
+OF_MOMENTA = ("onebit_adam", "distributed_lion")
+"""Optimizers whose workers exchange momenta in place of gradients."""
+
+GROUPED = tuple(name for name in OPTIMIZERS if name not in ("dgc_sgd", "dion", *OF_MOMENTA))
 """Optimizers of which a run may have several; the others depend on what is exchanged."""

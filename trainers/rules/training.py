@@ -15,7 +15,9 @@ from trainers.rules.rule import Condition, Rule, given, has, has_above, has_othe
 
 _DGC = has("memory", "dgc")
 _LOCAL_SGD = has("algorithm", "local_sgd")
+_OF_MOMENTA = has("optimizer", *options.OF_MOMENTA)
 _ONEBIT_ADAM = has("optimizer", "onebit_adam")
+_DISTRIBUTED_LION = has("optimizer", "distributed_lion")
 _DION = has("optimizer", "dion")
 _EVERY_STEPS = given("evaluate_every_steps")
 _GROUPS = Condition("optimizer.groups", lambda run: bool(run.optimizer.groups))
@@ -69,6 +71,18 @@ RULES = (
             has_above("policy.start_step", 1),
         )
     ),
+    Rule(
+        _DISTRIBUTED_LION, has_other("compressor", "sign"), "its steps are votes or means of signs", "compressor=sign"
+    ),
+    *(
+        Rule(_DISTRIBUTED_LION, one, "tensors that are sent in another way would step along no signs", instead)
+        for one, instead in (
+            (Condition("policy.patterns", lambda run: bool(run.policy.patterns)), "policy.patterns=[]"),
+            (has("policy.dense_1d", True), "policy.dense_1d=false"),
+            (has_above("policy.min_elements", 1), "policy.min_elements=0"),
+            (has_above("policy.start_step", 1), "policy.start_step=1"),
+        )
+    ),
     Rule(given("clip.norm"), _DION, _STEP_CLIPPED, "clip.local_norm"),
     Rule(given("clip.value"), _DION, _STEP_CLIPPED, "clip.local_norm"),
     Rule(_LOCAL_SGD, _DION, "its momenta are exchanged, not what workers have moved", "optimizer=muon"),
@@ -100,7 +114,7 @@ RULES = (
     ),
     Rule(_DGC, _GROUPS, "the memory has the same momentum for all tensors", "optimizer.groups=[]"),
     Rule(
-        has("optimizer", "dgc_sgd", "onebit_adam"),
+        has("optimizer", "dgc_sgd", *options.OF_MOMENTA),
         _GROUPS,
         "what is exchanged is this optimizer's for all tensors",
         "optimizer.groups=[]",
@@ -122,9 +136,9 @@ RULES = (
         "a step that overflows is left out, so the variance would freeze after policy.start_step",
         "precision=bf16 or fp32",
     ),
-    Rule(given("clip.norm"), _ONEBIT_ADAM, _MOMENTUM_CLIPPED, "clip.local_norm"),
-    Rule(given("clip.value"), _ONEBIT_ADAM, _MOMENTUM_CLIPPED, "clip.local_norm"),
-    Rule(_LOCAL_SGD, _ONEBIT_ADAM, "it exchanges momenta, not what workers have moved", "optimizer=adam"),
+    Rule(given("clip.norm"), _OF_MOMENTA, _MOMENTUM_CLIPPED, "clip.local_norm"),
+    Rule(given("clip.value"), _OF_MOMENTA, _MOMENTUM_CLIPPED, "clip.local_norm"),
+    Rule(_LOCAL_SGD, _OF_MOMENTA, "it exchanges momenta, not what workers have moved", "optimizer=adam"),
     Rule(_LOCAL_SGD, _DGC, "the workers' movement has momentum already", "another memory, or algorithm=sgd"),
     Rule(
         _LOCAL_SGD, given("clip.local_norm"), "gradients are not exchanged", "clip.norm, of every worker's own gradient"

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from compressors import Key
+from compressors.quantisation.signs import Sign
 from gradsweep.errors import UsageError
 from gradsweep.options.parameters import InvalidParameter
 from tests.trainers.configs import compose_config
@@ -49,6 +51,8 @@ def trained(config: Any, steps: int = 5) -> tuple[Flat, Optimizer]:
     optimizer = optimizers.build(config, flat)
     for step in range(steps):
         give(flat, step)
+        for unit in flat.cut_units("layer", 1):
+            optimizer.prepare(unit)
         optimizer.step(0.1 / (step + 1))
     return flat, optimizer
 
@@ -206,6 +210,52 @@ def test_what_never_had_a_gradient_is_not_moved_by_onebit_adam() -> None:
     assert float(flat.values[1]) == 1.0 and float(flat.values[0]) < 1.0
 
 
+@pytest.mark.parametrize("aggregate", ["vote", "mean"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_distributed_lion_by_its_rule(workers: int, aggregate: str) -> None:
+    """With as many workers, whose signs compressor=sign carries; of one worker it is Lion, to the bit."""
+    config = options.DistributedLion(0.1, 0.8, 0.95, 0.05, False)
+    flats = [flat_of(*tensors_of(0)) for _ in range(workers)]
+    ours = [optimizers.build(config, flat) for flat in flats]
+    sign = Sign(aggregate=aggregate)
+    w, ms = flattened(tensors_of(0)), [torch.zeros(COUNT)] * workers
+    decays = torch.cat([torch.full((math.prod(s),), float(len(s) > 1)) for s in SHAPES])
+    tied = False
+    for step in range(6):
+        gradients = [flattened(tensors_of(100 + 10 * step + worker)) for worker in range(workers)]
+        means = [torch.zeros_like(unit.gradient) for unit in flats[0].cut_units("layer", 1)]
+        for worker, (flat, optimizer) in enumerate(zip(flats, ours, strict=True)):
+            flat.gradients.copy_(gradients[worker])
+            for unit in reversed(flat.cut_units("layer", 1)):
+                optimizer.prepare(unit)
+                key = Key(0, worker, step, unit.index)
+                payload = sign.compress(unit.gradient, key)
+                assert len(payload) == -(-(unit.gradient.numel() + 2) // 8)
+                sign.decompress_add(payload, means[unit.index], key, 1 / workers)
+        for flat, optimizer in zip(flats, ours, strict=True):
+            for unit in flat.cut_units("layer", 1):
+                unit.gradient.copy_(means[unit.index])
+                sign.finish(unit.gradient, Key(0, 0, step, unit.index), workers)
+            optimizer.step(0.1)
+        votes = sum(torch.sign(0.8 * m + 0.2 * g) for m, g in zip(ms, gradients, strict=True))
+        assert isinstance(votes, torch.Tensor)
+        tied |= bool((votes == 0).any())
+        ms = [0.95 * m + 0.05 * g for m, g in zip(ms, gradients, strict=True)]
+        w = w - 0.1 * ((torch.sign(votes) if aggregate == "vote" else votes / workers) + 0.05 * w * decays)
+        for flat, optimizer, m in zip(flats, ours, ms, strict=True):
+            assert torch.equal(flat.values, flats[0].values)
+            close(flat.values, w)
+            close(optimizer.kept["momentum"], m)
+    assert tied == (workers == 2)
+    if workers == 1:
+        lion_flat = flat_of(*tensors_of(0))
+        lion = optimizers.build(options.Lion(0.1, 0.8, 0.95, 0.05, False), lion_flat)
+        for step in range(6):
+            lion_flat.gradients.copy_(flattened(tensors_of(100 + 10 * step)))
+            lion.step(0.1)
+        assert torch.equal(lion_flat.values, flats[0].values)
+
+
 OWN = {name: cls for name, cls in options.OPTIMIZERS.items() if cls not in (options.Torch, options.Muon, options.Dion)}
 
 
@@ -297,6 +347,7 @@ def test_what_is_out_of_range_is_refused(cls: type, values: dict[str, Any], name
 GROUPED = {"optimizer": {"groups": [{"kinds": ["vectors"], "optimizer": {"name": "lion"}}]}}
 DGC_SGD = {"optimizer": "dgc_sgd", "memory": "dgc"}
 DION = {"optimizer": "dion", "compressor": "dion", "memory": "residual"}
+D_LION = {"optimizer": "distributed_lion", "compressor": "sign"}
 ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor": "onebit", "memory": "residual"}
 
 
@@ -378,6 +429,27 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         (
             {**DION, "algorithm": "local_sgd"},
             "algorithm=local_sgd with optimizer=dion: its momenta are exchanged, not what workers have moved; valid is",
+        ),
+        (
+            {**D_LION, "compressor": "sign_norm"},
+            "optimizer=distributed_lion with compressor=sign_norm: its steps are votes or means of signs; valid is co",
+        ),
+        (
+            {**D_LION, "policy": {"dense_1d": True}},
+            "optimizer=distributed_lion with policy.dense_1d=True: tensors that are sent in another way would step",
+        ),
+        (
+            {**D_LION, "clip": {"norm": 1.0}},
+            "clip.norm=1.0 with optimizer=distributed_lion: the exchanged values are momenta; valid is clip.local_norm",
+        ),
+        (
+            {**D_LION, "algorithm": "local_sgd"},
+            "algorithm=local_sgd with optimizer=distributed_lion: it exchanges momenta, not what workers have moved",
+        ),
+        (
+            {**D_LION, "compressor": {"name": "sign", "aggregate": "mean"}}
+            | {"exchange": {"name": "sharded", "second": "same"}},
+            "compressor.aggregate=mean with exchange=sharded, exchange.second=same: the mean would become signs again",
         ),
         ({"clip": {"norm": 0.0}}, "clip.norm=0.0: valid is a finite number above 0.0 or null"),
         (

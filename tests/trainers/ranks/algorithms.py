@@ -309,6 +309,7 @@ GOING_ON: list[dict[str, Any]] = [
     | {"compressor": "topk", "memory": "residual", "exchange": {"name": "auto", "overlap": True}},
     {"algorithm": {"name": "local_sgd", "steps": 3, "delay": 3, "average": "radial_directional"}},
     {"optimizer": ONEBIT, "compressor": "onebit", "memory": "residual"},
+    {"optimizer": "distributed_lion", "compressor": "sign"},
     {"optimizer": "dgc_sgd", "compressor": "topk", "memory": "dgc"},
     {"optimizer": "signum", "clip": {"norm": 0.5, "local_norm": 1.0}},
     {"schedule": {"name": "regime", "phases": [{"epoch": 0, "lr": 0.1}, {"epoch": 1, "momentum": 0.5}]}}
@@ -378,6 +379,39 @@ def onebit_adam() -> None:
     sizes = [traffic.payload_bytes for traffic in compressed.steps(1, 14)]
     assert alike(compressed.values)
     assert sizes[:9] == [4 * len(compressed.values)] * 9 and max(sizes[9:]) < len(compressed.values) / 4
+
+
+def distributed_lion() -> None:
+    """Its rule with own momenta; a bit an element, up and down; a tie is 0, or a coin where an owner sends the vote."""
+    options = {"name": "distributed_lion", "lr": 1e-2, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.1}
+    for aggregate, second in (("vote", None), ("mean", "none"), ("vote", "same")):
+        exchange = {"name": "allgather"} if second is None else {"name": "sharded", "second": second}
+        run = Run(
+            optimizer=options,
+            compressor={"name": "sign", "aggregate": aggregate},
+            exchange={**exchange, "granularity": "model"},
+        )
+        count, w, m, ties = len(run.values), run.values.clone(), torch.zeros(COMM.size, len(run.values)), 0
+        for step in range(1, STEPS + 1):
+            lr = run.begin(step)
+            g = everyone(run.gradients)
+            traffic = run.algorithm.finish()
+            c, m = 0.8 * m + 0.2 * g, 0.95 * m + 0.05 * g
+            votes, told = c.sign().sum(0), (c.abs() > 1e-9).all(0)  # a 0 votes by a coin
+            moved = ((1 - lr * 0.1) * w - run.values) / lr
+            tied = told & (votes == 0)
+            ties += int(tied.sum())
+            expected = votes.sign() if aggregate == "vote" else votes / COMM.size
+            if second == "same":
+                expected[tied] = moved[tied].sign()
+            close(moved[told], expected[told], 1e-3)
+            assert traffic.payload_bytes <= count / 8 + 8 * COMM.size  # shards end at whole words
+            each = COMM.size - 1  # messages to the others, of the whole or of a shard and back
+            bits = each if second is None else each / COMM.size * (1 + (1 if second == "same" else 32))
+            assert abs(8 * traffic.sent_bytes - bits * count) < 0.05 * count
+            w = run.values.clone()
+        assert alike(run.values) and (ties > 0) == (COMM.size % 2 == 0)
+        assert alike(run.algorithm.setup.optimizer.kept["momentum"]) == (COMM.size == 1)
 
 
 def dion() -> None:
@@ -525,14 +559,24 @@ def whole_runs(folder: str) -> None:
 
 
 def of_two(folder: str) -> None:
-    for test in (averaging, post_local, streaming, going_on, refused, dgc_sgd, clipping, accumulation):
+    for test in (
+        averaging,
+        post_local,
+        streaming,
+        distributed_lion,
+        going_on,
+        refused,
+        dgc_sgd,
+        clipping,
+        accumulation,
+    ):
         test()
     whole_runs(folder)
 
 
 def of_three() -> None:
     outer = (one_local_step_is_synchronous, outer_optimizer, streaming, schedule_of_fragments, radial_directional)
-    for test in (*outer, evaluation, onebit_adam, dion, accumulation):
+    for test in (*outer, evaluation, onebit_adam, distributed_lion, dion, accumulation):
         test()
 
 

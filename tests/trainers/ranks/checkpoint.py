@@ -238,6 +238,8 @@ SHORT: dict[str, dict[str, Any]] = {
 }
 """What must come into force in a run of twelve steps, and what has no default."""
 RUNS: tuple[dict[str, Any], ...] = (
+    {"optimizer": "distributed_lion", "compressor": "sign", "memory": "none"},
+    {"optimizer": "distributed_lion", "compressor": "sign", "memory": "none", "schedule": "constant"},
     {"optimizer": "dion", "compressor": "dion", "memory": "residual"},
     {"exchange": {"name": "allgather", "granularity": "bucket", "bucket_mib": 0.001}},
     {"exchange": {"name": "allgather", "granularity": "model"}, "memory": "ef21"},

@@ -75,7 +75,7 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
             {"compressor": "topk", "policy": {"accordion": {"option": "ratio", "relaxed": 0.1, "interval": 3}}},
             "algorithm=choco with policy.accordion: it uses the mean gradient, which no worker has; valid is",
         ),
-        ({"optimizer": "onebit_adam"}, "algorithm=choco with optimizer=onebit_adam: it steps along one momentum of"),
+        ({"optimizer": "onebit_adam"}, "algorithm=choco with optimizer=onebit_adam: it takes one step of all"),
         ({"optimizer": "dgc_sgd", "memory": "dgc"}, "algorithm=choco with optimizer=dgc_sgd: its momentum is that of"),
         (
             {"compressor": "topk", "memory": "residual"},
