@@ -150,10 +150,12 @@ def test_what_is_in_a_mapping_can_be_given(multirun: Multirun, word: str) -> Non
                     "dgc_sgd",
                     "dion",
                     "distributed_lion",
+                    "lamb",
                     "lars",
                     "lion",
                     "muon",
                     "onebit_adam",
+                    "onebit_lamb",
                     "signum",
                     "torch",
                 ]

@@ -22,6 +22,8 @@ METHODS: dict[type, str] = {
     options.Adam: "adam.Adam",
     options.LARS: "lars.LARS",
     options.OneBitAdam: "onebit_adam.OneBitAdam",
+    options.LAMB: "lamb.LAMB",
+    options.OneBitLAMB: "onebit_lamb.OneBitLAMB",
     options.Lion: "lion.Lion",
     options.DistributedLion: "distributed_lion.DistributedLion",
     options.Muon: "muon.Muon",

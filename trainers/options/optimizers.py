@@ -179,6 +179,38 @@ class OneBitAdam(Optimizer):
 
 
 @dataclasses.dataclass(frozen=True)
+class LAMB(Optimizer):
+    """LAMB: Adam's direction times the norm of the tensor (You et al., ICLR 2020)."""
+
+    lr: float = number(5e-3, 0.0)
+    beta1: float = number(0.9, 0.0, 1.0, below=True)
+    beta2: float = number(0.999, 0.0, 1.0, below=True)
+    eps: float = number(1e-6, 0.0, above=True)
+    weight_decay: float = number(0.01, 0.0)
+    decay_1d: bool = boolean(False)
+    min_coefficient: float = number(0.01, 0.0)
+    max_coefficient: float = number(10.0, 0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_coefficient > self.max_coefficient:
+            valid = f"a number up to max_coefficient ({self.max_coefficient})"
+            raise InvalidParameter("min_coefficient", self.min_coefficient, valid)
+
+
+@dataclasses.dataclass(frozen=True)
+class OneBitLAMB(LAMB):
+    """1-bit LAMB (Li et al., HiPC 2022): after `freeze_steps` the variance stays, and the momentum is exchanged."""
+
+    eps: float = number(1e-4, 0.0, above=True)
+    freeze_steps: int = integer(20, low=1)
+    coefficient_beta: float = number(0.9, 0.0, 1.0, below=True)
+    min_factor: float = number(0.5, 0.0, 1.0)
+    max_factor: float = number(4.0, 1.0)
+    factor_change: float = number(0.1, 0.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
 class Lion(Optimizer):
     """Lion: steps along the sign of a mean of momentum and gradient (Chen et al., NeurIPS 2023)."""
 
@@ -248,6 +280,8 @@ OPTIMIZERS: dict[str, type] = {
     "adam": Adam,
     "lars": LARS,
     "onebit_adam": OneBitAdam,
+    "lamb": LAMB,
+    "onebit_lamb": OneBitLAMB,
     "lion": Lion,
     "distributed_lion": DistributedLion,
     "muon": Muon,
@@ -255,7 +289,10 @@ OPTIMIZERS: dict[str, type] = {
     "torch": Torch,
 }
 
-OF_MOMENTA = ("onebit_adam", "distributed_lion")
+ONE_BIT = ("onebit_adam", "onebit_lamb")
+"""Optimizers that exchange compressed momenta after a warm-up with dense gradients."""
+
+OF_MOMENTA = (*ONE_BIT, "distributed_lion")
 """Optimizers whose workers exchange momenta in place of gradients."""
 
 GROUPED = tuple(name for name in OPTIMIZERS if name not in ("dgc_sgd", "dion", *OF_MOMENTA))

@@ -210,6 +210,105 @@ def test_what_never_had_a_gradient_is_not_moved_by_onebit_adam() -> None:
     assert float(flat.values[1]) == 1.0 and float(flat.values[0]) < 1.0
 
 
+@pytest.mark.parametrize("decay_1d", [True, False])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+def test_lamb_by_its_rule(weight_decay: float, decay_1d: bool) -> None:
+    config = options.LAMB(0.1, 0.8, 0.9, 1e-3, weight_decay, decay_1d, 0.4, 1.2)
+    ws = tensors_of(0)
+    ms, vs = [torch.zeros_like(w) for w in ws], [torch.zeros_like(w) for w in ws]
+    clipped = set()
+    for step in range(5):
+        for i, g in enumerate(tensors_of(100 + step)):
+            ms[i], vs[i] = 0.8 * ms[i] + 0.2 * g, 0.9 * vs[i] + 0.1 * g * g
+            update = ms[i] / (vs[i].sqrt() + 1e-3)
+            if decay_1d or ws[i].dim() > 1:
+                update = update + weight_decay * ws[i]
+            ratio = float(ws[i].norm() / update.norm())
+            clipped.add((ratio < 0.4) - (ratio > 1.2))
+            ws[i] = ws[i] - 0.1 / (step + 1) * min(max(ratio, 0.4), 1.2) * update
+    assert clipped == {-1, 0, 1}
+    close(trained(config)[0].values, flattened(ws))
+
+
+def test_lamb_where_a_norm_is_zero() -> None:
+    flat = flat_of(torch.zeros(2, 2), torch.ones(2, 2))
+    flat.gradients[:4] = 1.0
+    optimizers.build(options.LAMB(beta1=0.0, beta2=0.0, eps=1.0, weight_decay=0.0), flat).step(0.1)
+    close(flat.values, torch.tensor([-0.05] * 4 + [1.0] * 4))
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+def test_onebit_lamb_by_its_rule_over_two_workers(granularity: str, weight_decay: float) -> None:
+    """Two workers whose momenta are averaged exactly; the warm-up, which is LAMB, ends after 3 of 8 steps."""
+    numbers = {"min_coefficient": 0.4, "max_coefficient": 1.2, "coefficient_beta": 0.6}
+    bounds = {"min_factor": 0.8, "max_factor": 1.3, "factor_change": 0.2}
+    config = options.OneBitLAMB(0.1, 0.8, 0.5, 1e-2, weight_decay, False, freeze_steps=3, **numbers, **bounds)
+    flats = [flat_of(*tensors_of(0)) for _ in range(2)]
+    ours = [optimizers.build(config, flat) for flat in flats]
+    lamb_flat = flat_of(*tensors_of(0))
+    lamb = optimizers.build(options.LAMB(0.1, 0.8, 0.5, 1e-2, weight_decay, False, 0.4, 1.2), lamb_flat)
+    ws = [w.double() for w in tensors_of(0)]
+    ms, vs, fresh = ([torch.zeros_like(w) for w in ws] for _ in range(3))
+    averages, factors, scales = [0.0] * len(ws), [1.0] * len(ws), [1.0] * len(ws)
+    bounded = set()
+    for step, size in enumerate((1.0, 1.0, 1.0, 5.0, 5.0, 0.05, 0.05, 0.05)):
+        gradients = [[size * g for g in tensors_of(100 + 10 * step + worker)] for worker in range(2)]
+        for flat, optimizer, mine in zip(flats, ours, gradients, strict=True):
+            flat.gradients.copy_(flattened(mine))
+            for unit in flat.cut_units(granularity, 1):
+                optimizer.prepare(unit)
+            told = mine if step < 3 else [s * (0.8 * m + 0.2 * g) for s, m, g in zip(scales, ms, mine, strict=True)]
+            close(flat.gradients, flattened(told).float())
+        mean = (flats[0].gradients + flats[1].gradients) / 2
+        for flat, optimizer in zip(flats, ours, strict=True):
+            flat.gradients.copy_(mean)
+            optimizer.step(0.1)
+        if step < 3:
+            lamb_flat.gradients.copy_(mean)
+            lamb.step(0.1)
+            assert torch.equal(lamb_flat.values, flats[0].values)
+        for i in range(len(ws)):
+            g = (gradients[0][i].double() + gradients[1][i].double()) / 2
+            before, ms[i] = ms[i], 0.8 * ms[i] + 0.2 * g
+            if step < 3:
+                vs[i] = 0.5 * vs[i] + 0.5 * g * g
+                fresh[i] = vs[i]
+            else:
+                implied = (ms[i] - 0.8 * before) / 0.2
+                fresh[i] = 0.5 * fresh[i] + 0.5 * implied * implied
+            plain = ms[i] / (vs[i].sqrt() + 1e-2)
+            update = plain + weight_decay * ws[i] if ws[i].dim() > 1 else plain
+            if step < 3:
+                coefficient = min(max(float(ws[i].norm() / update.norm()), 0.4), 1.2)
+                averages[i] = 0.6 * averages[i] + 0.4 * coefficient
+            else:
+                share = min(1.0, float(plain.norm() / update.norm()))
+                wanted = share * float(((vs[i].sqrt() + 1e-2) / (fresh[i].sqrt() + 1e-2)).max()) + 1 - share
+                last, factors[i] = factors[i], min(max(wanted, 0.8), 1.3)
+                factors[i] = min(max(factors[i], last * 0.8), last * 1.2)
+                bounded.add((wanted < 0.8) - (wanted > 1.3))
+                bounded.add("change" if factors[i] in (last * 0.8, last * 1.2) else 0)
+                coefficient = averages[i] * factors[i]
+            ws[i] = ws[i] - 0.1 * coefficient * update
+        close(flats[0].values, flattened(ws).float())
+        assert torch.equal(flats[0].values, flats[1].values)
+        if step == 2:
+            magnitudes = [float(m.square().mean().sqrt()) for m in ms]
+            scales = [sum(magnitudes) / len(magnitudes) / magnitude for magnitude in magnitudes]
+            assert max(scales) > 1.5 * min(scales)
+    assert {-1, 1, "change"} <= bounded
+
+
+def test_what_never_had_a_gradient_is_not_moved_by_onebit_lamb() -> None:
+    flat = flat_of(torch.ones(1, 2))
+    optimizer = optimizers.build(options.OneBitLAMB(freeze_steps=1, weight_decay=0.0), flat)
+    for received in ([1.0, 0.0], [0.5, 0.5]):
+        flat.gradients.copy_(torch.tensor(received))
+        optimizer.step(0.01)
+    assert float(flat.values[1]) == 1.0 and float(flat.values[0]) < 1.0
+
+
 @pytest.mark.parametrize("aggregate", ["vote", "mean"])
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_distributed_lion_by_its_rule(workers: int, aggregate: str) -> None:
@@ -337,6 +436,8 @@ def test_clipping() -> None:
         (options.OneBitAdam, {"freeze_steps": 0}, "freeze_steps"),
         (options.DGCSGD, {"nesterov": True, "momentum": 0.0}, "nesterov"),
         (options.LARS, {"trust": 0.0}, "trust"),
+        (options.LAMB, {"min_coefficient": 2.0, "max_coefficient": 1.0}, "min_coefficient"),
+        (options.OneBitLAMB, {"max_factor": 0.9}, "max_factor"),
     ],
 )
 def test_what_is_out_of_range_is_refused(cls: type, values: dict[str, Any], name: str) -> None:
