@@ -158,6 +158,7 @@ def test_what_is_in_a_mapping_can_be_given(multirun: Multirun, word: str) -> Non
                     "onebit_lamb",
                     "signum",
                     "torch",
+                    "zero_one_adam",
                 ]
             ],
         ),

@@ -22,6 +22,7 @@ METHODS: dict[type, str] = {
     options.Adam: "adam.Adam",
     options.LARS: "lars.LARS",
     options.OneBitAdam: "onebit_adam.OneBitAdam",
+    options.ZeroOneAdam: "zero_one_adam.ZeroOneAdam",
     options.LAMB: "lamb.LAMB",
     options.OneBitLAMB: "onebit_lamb.OneBitLAMB",
     options.Lion: "lion.Lion",

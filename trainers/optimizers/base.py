@@ -83,11 +83,11 @@ class Optimizer(ABC):
             for tensor in self._decaying:
                 direction[tensor].add_(self.flat.values[tensor], alpha=self.weight_decay)
 
-    def _shrink(self, lr: float) -> None:
-        """Apply decoupled weight decay (Loshchilov and Hutter, ICLR 2019) to the parameters."""
+    def _shrink(self, lr: float, values: torch.Tensor | None = None) -> None:
+        """Apply decoupled weight decay (Loshchilov and Hutter, ICLR 2019) to `values`; None: to the parameters."""
         if self.weight_decay:
             for tensor in self._decaying:
-                self.flat.values[tensor].mul_(1 - lr * self.weight_decay)
+                (self.flat.values if values is None else values)[tensor].mul_(1 - lr * self.weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the state that lasts from step to step."""

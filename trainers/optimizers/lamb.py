@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 
@@ -20,7 +21,7 @@ class LAMB(Optimizer):
     `min_coefficient` and at most `max_coefficient`; it is 1 where w or u is 0.
     """
 
-    buffers = ("momentum", "variance")
+    buffers: ClassVar[tuple[str, ...]] = ("momentum", "variance")
 
     def __init__(self, flat: Flat, config: options.LAMB) -> None:
         super().__init__(flat, config)

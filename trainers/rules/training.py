@@ -18,6 +18,7 @@ _LOCAL_SGD = has("algorithm", "local_sgd")
 _OF_MOMENTA = has("optimizer", *options.OF_MOMENTA)
 _ONE_BIT = has("optimizer", *options.ONE_BIT)
 _DISTRIBUTED_LION = has("optimizer", "distributed_lion")
+_ZERO_ONE_ADAM = has("optimizer", "zero_one_adam")
 _DION = has("optimizer", "dion")
 _EVERY_STEPS = given("evaluate_every_steps")
 _GROUPS = Condition("optimizer.groups", lambda run: bool(run.optimizer.groups))
@@ -82,6 +83,26 @@ RULES = (
             (has_above("policy.min_elements", 1), "policy.min_elements=0"),
             (has_above("policy.start_step", 1), "policy.start_step=1"),
         )
+    ),
+    Rule(
+        _ZERO_ONE_ADAM,
+        Condition(
+            "another memory than residual or none",
+            lambda run: read(run, "memory") not in ("residual", "none"),
+            "{memory=}",
+        ),
+        "gradients are exchanged first, and sums of momenta later",
+        "memory=residual",
+    ),
+    Rule(
+        _ZERO_ONE_ADAM,
+        has("exchange", "hierarchical"),
+        "its dense rounds are sums over all workers",
+        "exchange=auto, allgather or sharded",
+    ),
+    *(
+        Rule(_ZERO_ONE_ADAM, one, "workers have dense rounds and skipped ones without the server", "exchange=sharded")
+        for one in (has("exchange.placement", "dedicated"), has_above("exchange.backup", 0))
     ),
     Rule(given("clip.norm"), _DION, _STEP_CLIPPED, "clip.local_norm"),
     Rule(given("clip.value"), _DION, _STEP_CLIPPED, "clip.local_norm"),
@@ -175,11 +196,14 @@ RULES = (
         "it averages the changes of single tensors",
         "exchange.granularity=layer",
     ),
-    Rule(
-        _LOCAL_SGD,
-        has("batch_norm", "synchronised"),
-        "the workers' models differ, so that samples would be normalised by statistics of other models",
-        "batch_norm=averaged or local",
+    *(
+        Rule(
+            one,
+            has("batch_norm", "synchronised"),
+            "the workers' models differ, so that samples would be normalised by statistics of other models",
+            "batch_norm=averaged or local",
+        )
+        for one in (_LOCAL_SGD, _ZERO_ONE_ADAM)
     ),
     Rule(_LATE, has("memory", "ef21"), _OTHER_UNITS, "memory=none or scaled_residual"),
     Rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 from typing import Any
 
@@ -309,6 +310,48 @@ def test_what_never_had_a_gradient_is_not_moved_by_onebit_lamb() -> None:
     assert float(flat.values[1]) == 1.0 and float(flat.values[0]) < 1.0
 
 
+@pytest.mark.parametrize(
+    ("rules", "last", "expected"),
+    [
+        # kappa, freeze, doubling, most; dense, compressed and skipped rounds until the step
+        ((16, 100_000, 32_678, 16), 16, (16, 0, 0)),
+        ((16, 100_000, 32_678, 16), 48, (32, 16, 0)),
+        ((16, 100_000, 32_678, 16), 112, (48, 64, 0)),
+        ((16, 100_000, 32_678, 16), 100_000, (201, 99_799, 0)),  # 16 of each interval to 2,048, and 9 of 4,096
+        ((16, 100_000, 32_678, 16), 132_678, (201, 99_799 + 32_678, 0)),
+        ((16, 100_000, 32_678, 16), 165_356, (201, 99_799 + 32_678 + 16_339, 16_339)),
+        ((16, 48, 64, 16), 48 + 5 * 64, (32, 16 + 64 + 32 + 16 + 8 + 4, 196)),
+        ((16, 48, 64, 16), 48 + 6 * 64, (32, 16 + 64 + 32 + 16 + 8 + 4 + 4, 196 + 60)),
+        ((3, 9, 4, 3), 9, (6, 3, 0)),  # 1, 2, 3; 4, 6, 8
+        ((3, 9, 4, 3), 24, (6, 3 + 4 + 2 + 3, 6)),  # 10 to 13; 14, 16; 18, 21, 24
+    ],
+)
+def test_rounds_of_zero_one_adam(rules: tuple[int, ...], last: int, expected: tuple[int, ...]) -> None:
+    kappa, freeze, doubling, most = rules
+    plan = options.ZeroOneAdam(variance_rounds=kappa, freeze_steps=freeze, local_doubling=doubling, local_steps=most)
+    kinds = collections.Counter(plan.find_round(step) for step in range(1, last + 1))
+    assert tuple(kinds[kind] for kind in (options.DENSE, options.COMPRESSED, options.SKIPPED)) == expected
+
+
+def test_rounds_of_zero_one_adam_are_those_that_deepspeed_counts() -> None:
+    """Its counters, written down step by step."""
+    plan = options.ZeroOneAdam(variance_rounds=3, freeze_steps=70, local_doubling=5, local_steps=8)
+    interval, counter, local, locals_done = 1, 0, 1, 0
+    for step in range(1, 160):
+        if step <= 70:
+            expected = options.COMPRESSED if step % interval else options.DENSE
+            if step % interval == 0:
+                counter += 1
+                if counter == 3:
+                    counter, interval = 0, 2 * interval
+        else:
+            expected = options.SKIPPED if step % local else options.COMPRESSED
+            locals_done += 1
+            if locals_done == 5:
+                locals_done, local = 0, min(8, 2 * local)
+        assert plan.find_round(step) == expected, step
+
+
 @pytest.mark.parametrize("aggregate", ["vote", "mean"])
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_distributed_lion_by_its_rule(workers: int, aggregate: str) -> None:
@@ -449,6 +492,7 @@ GROUPED = {"optimizer": {"groups": [{"kinds": ["vectors"], "optimizer": {"name":
 DGC_SGD = {"optimizer": "dgc_sgd", "memory": "dgc"}
 DION = {"optimizer": "dion", "compressor": "dion", "memory": "residual"}
 D_LION = {"optimizer": "distributed_lion", "compressor": "sign"}
+ZERO_ONE = {"optimizer": "zero_one_adam", "compressor": "sign_norm", "memory": "residual"}
 ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor": "onebit", "memory": "residual"}
 
 
@@ -551,6 +595,34 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
             {**D_LION, "compressor": {"name": "sign", "aggregate": "mean"}}
             | {"exchange": {"name": "sharded", "second": "same"}},
             "compressor.aggregate=mean with exchange=sharded, exchange.second=same: the mean would become signs again",
+        ),
+        (
+            {**ZERO_ONE, "memory": "scaled_residual"},
+            "optimizer=zero_one_adam with memory=scaled_residual: gradients are exchanged first, and sums of momenta",
+        ),
+        (
+            {**ZERO_ONE, "exchange": "hierarchical"},
+            "optimizer=zero_one_adam with exchange=hierarchical: its dense rounds are sums over all workers; valid is",
+        ),
+        (
+            {**ZERO_ONE, "exchange": {"name": "parameter_server", "placement": "dedicated"}},
+            "optimizer=zero_one_adam with exchange.placement=dedicated: workers have dense rounds and skipped ones wi",
+        ),
+        (
+            {**ZERO_ONE, "exchange": {"name": "parameter_server", "backup": 1}},
+            "optimizer=zero_one_adam with exchange.backup=1: workers have dense rounds and skipped ones without the",
+        ),
+        (
+            {**ZERO_ONE, "batch_norm": "synchronised"},
+            "optimizer=zero_one_adam with batch_norm=synchronised: the workers' models differ",
+        ),
+        (
+            {**ZERO_ONE, "algorithm": "local_sgd"},
+            "algorithm=local_sgd with optimizer=zero_one_adam: it exchanges momenta, not what workers have moved",
+        ),
+        (
+            {**ZERO_ONE, "max_steps": 40},
+            "optimizer.freeze_steps=40: valid is an integer below the number of steps (40)",
         ),
         ({"clip": {"norm": 0.0}}, "clip.norm=0.0: valid is a finite number above 0.0 or null"),
         (

@@ -233,6 +233,8 @@ COMPRESSORS: tuple[dict[str, Any], ...] = (
 WARMING = {"dense_1d": True, "warmup": "list", "warmup_ratios": [1.0, 0.5]}
 SHORT: dict[str, dict[str, Any]] = {
     "onebit_adam": {"freeze_steps": 4},
+    "onebit_lamb": {"freeze_steps": 4},
+    "zero_one_adam": {"variance_rounds": 2, "freeze_steps": 4, "local_doubling": 2, "local_steps": 3},
     "local_sgd": {"steps": 3},
     "torch": {"target": "torch.optim.AdamW", "args": {"amsgrad": True}},
 }
