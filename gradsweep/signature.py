@@ -27,7 +27,7 @@ ADDED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "dataset": {"order": "streams", "test_windows": None, "tokens": "words"},
     "memory": {"decay": 1.0, "gradient_weight": 1.0, "double_momentum": False},
     "policy": {"lgreco": {"option": None, "values": [], "interval": 50, "factor": 1.0}},
-    "compressor": {"scale": "l1", "zeros": "coin", "mean": "all"},
+    "compressor": {"scale": "l1", "zeros": "coin", "mean": "all", "aggregate": "vote"},
     "algorithm": {"fragments": 1, "delay": 0, "mixing": 0.0, "average": "mean"},
 }
 """By section, options that configs of earlier versions lack, and their values for these: an option with that value is

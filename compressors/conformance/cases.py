@@ -56,6 +56,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"stochastic": True, "bucket_size": None},
         {"format": "e5m2", "stochastic": True},
     ],
+    "sign": [{"aggregate": "mean"}],
     "sign_norm": [{"scale": "l2"}, {"zeros": "plus"}, {"scale": "l2", "zeros": "plus"}],
     "signum": [{"beta": 0.5}],
     "intsgd": [{"bits": 32}],

@@ -46,6 +46,8 @@ class Sign(_Votes):
     Q(x) = sign(x), so the learning rate has to be that of a sign. The mean over the workers becomes its
     sign, and exactly 0 if the votes are equal. What is decoded before the vote is +1 or -1.
 
+    With `aggregate` mean, the mean of the decoded signs stays as it is: one of W + 1 numbers from -1 to 1.
+
     A zero (of either sign) votes with a fair coin of its own, so E[Q(0)] = 0 and no direction is favoured.
     Only a worker whose whole tensor is zero abstains: it is decoded as zeros.
 
@@ -60,8 +62,16 @@ class Sign(_Votes):
     aliases: ClassVar[tuple[str, ...]] = ("signsgd", "majority_vote")
     paper: ClassVar[str] = "Bernstein et al., signSGD, ICML 2018"
 
+    aggregate: str = choice("vote", "vote", "mean")
+
     def encode(self, kernels: ModuleType, x: torch.Tensor, key: Key, payload: torch.Tensor) -> None:
         kernels.encode(x, key.mix(), payload)
+
+    def finish(self, mean: torch.Tensor, key: Key, workers: int) -> None:
+        if self.aggregate == "vote":
+            super().finish(mean, key, workers)
+        else:
+            mean.mul_(workers).round_().div_(workers)  # of the exact difference, too
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ from trainers.config.run_config import RunConfig
 from trainers.options import exchanges
 from trainers.options import tasks as tasks_options
 from trainers.options.algorithms import Synchronous
+from trainers.options.optimizers import ZeroOneAdam
 
 BATCH, SHAPE = "--batch", "--shape"
 
@@ -71,6 +72,8 @@ def check_measurable(config: RunConfig, request: Request) -> None:
     """
     if not isinstance(config.algorithm, Synchronous):
         raise bad_value("algorithm", get_name(config.algorithm), "sgd, whose step advise measures")
+    if isinstance(config.optimizer, ZeroOneAdam):
+        raise bad_value("optimizer", get_name(config.optimizer), "one whose steps exchange alike, such as onebit_adam")
     overlapping = (exchanges.Allreduce, exchanges.Allgather, exchanges.Mixed)
     if not isinstance(config.exchange, overlapping) or config.exchange.transport != "mpi":
         name = get_name(config.exchange)

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainers.algorithms.base import Algorithm, AlgorithmSetup
 from trainers.options import algorithms as options
+from trainers.options.optimizers import ZeroOneAdam
 
 METHODS: dict[type, str] = {
     options.Synchronous: "synchronous.Synchronous",
@@ -25,9 +26,14 @@ METHODS: dict[type, str] = {
 def build(config: Any, setup: AlgorithmSetup, *, asynchronous: bool = False) -> Algorithm:
     """Build the algorithm that `config` describes; with `asynchronous`, the server does the steps of algorithm=sgd.
 
-    All workers call this. For decentralised algorithms, the exchange of `setup` is a Gossip.
+    With optimizer=zero_one_adam, the rounds of algorithm=sgd are those that 0/1 Adam plans. All workers call this. For
+    decentralised algorithms, the exchange of `setup` is a Gossip.
     """
-    is_served = asynchronous and isinstance(config, options.Synchronous)
-    module, name = ("asynchronous.Asynchronous" if is_served else METHODS[type(config)]).split(".")
+    method = METHODS[type(config)]
+    if isinstance(config, options.Synchronous) and asynchronous:
+        method = "asynchronous.Asynchronous"
+    elif isinstance(config, options.Synchronous) and isinstance(setup.optimizer.config, ZeroOneAdam):
+        method = "zero_one_adam.ZeroOneAdam"
+    module, name = method.split(".")
     algorithm: Algorithm = getattr(importlib.import_module(f"trainers.algorithms.{module}"), name)(config, setup)
     return algorithm

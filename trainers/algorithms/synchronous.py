@@ -16,22 +16,24 @@ class Synchronous(Algorithm):
 
     def __init__(self, config: Any, setup: AlgorithmSetup) -> None:
         super().__init__(config, setup)
-        prepares = type(setup.optimizer).prepare is not Optimizer.prepare
-        self._arrivals = Arrivals(setup.flat, setup.units, self._submit if prepares else setup.exchange.submit)
+        self._exchange = setup.exchange  # of the current step
+        self._prepares = type(setup.optimizer).prepare is not Optimizer.prepare
+        self._arrivals = Arrivals(setup.flat, setup.units, self._submit)
 
     def begin(self, step: int, epoch: int, lr: float, measure: bool) -> None:
         self._lr = lr
-        self.setup.exchange.begin(step, epoch=epoch, lr=lr, measure=measure)
+        self._exchange.begin(step, epoch=epoch, lr=lr, measure=measure)
 
     def on_last_backward(self) -> None:
-        if self.setup.exchange.takes_early and not self.setup.clipping.needs_whole:
-            self.setup.exchange.collectives.mark_backward(True)
+        if self._exchange.takes_early and not self.setup.clipping.needs_whole:
+            self._exchange.collectives.mark_backward(True)
             self._arrivals.expect()
 
     def _submit(self, unit: Unit) -> None:
-        with self.setup.watch("encode"):
-            self.setup.optimizer.prepare(unit)
-        self.setup.exchange.submit(unit)
+        if self._prepares:
+            with self.setup.watch("encode"):
+                self.setup.optimizer.prepare(unit)
+        self._exchange.submit(unit)
 
     def close(self) -> None:
         self._arrivals.close()
@@ -40,9 +42,9 @@ class Synchronous(Algorithm):
         setup = self.setup
         with setup.watch("encode"):
             setup.clipping.clip_local()
-        setup.exchange.collectives.mark_backward(False)
+        self._exchange.collectives.mark_backward(False)
         self._arrivals.flush()
-        traffic = setup.exchange.finish()
+        traffic = self._exchange.finish()
         with setup.watch("update"):
             setup.clipping.clip_final()
             setup.optimizer.step(self._lr)

@@ -306,6 +306,10 @@ class Exchange:
         self.collectives.close()
         self.transport.close()
 
+    def empty_memories(self) -> None:
+        """Drop everything that memories hold back."""
+        self.memory.load_state_dict({})
+
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of this worker's state; call it between two steps.
 

@@ -48,6 +48,10 @@ class TwoPhase(Exchange):
         self.second.begin(lr)
         super().begin(step, epoch=epoch, lr=lr, measure=measure)
 
+    def empty_memories(self) -> None:
+        super().empty_memories()
+        self.second.memory.load_state_dict({})
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state that every exchange has, and that of the second phase."""
         return {**super().state_dict(), "second": self.second.state_dict()}

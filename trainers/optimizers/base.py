@@ -72,17 +72,22 @@ class Optimizer(ABC):
     def step(self, lr: float) -> None:
         """Update the parameters in place from the exchanged gradients, which may be overwritten."""
 
+    def _get_part(self, name: str, unit: Unit) -> torch.Tensor:
+        """Return the part of a buffer in `kept` that belongs to a unit, in the unit's shape."""
+        start = unit.gradient.storage_offset() - self.flat.gradients.storage_offset()
+        return self.kept[name][start : start + unit.gradient.numel()].view_as(unit.gradient)
+
     def _decay_into(self, direction: torch.Tensor) -> None:
         """Add weight decay to the direction in which the parameters will move."""
         if self.weight_decay:
             for tensor in self._decaying:
                 direction[tensor].add_(self.flat.values[tensor], alpha=self.weight_decay)
 
-    def _shrink(self, lr: float) -> None:
-        """Apply decoupled weight decay (Loshchilov and Hutter, ICLR 2019) to the parameters."""
+    def _shrink(self, lr: float, values: torch.Tensor | None = None) -> None:
+        """Apply decoupled weight decay (Loshchilov and Hutter, ICLR 2019) to `values`; None: to the parameters."""
         if self.weight_decay:
             for tensor in self._decaying:
-                self.flat.values[tensor].mul_(1 - lr * self.weight_decay)
+                (self.flat.values if values is None else values)[tensor].mul_(1 - lr * self.weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the state that lasts from step to step."""

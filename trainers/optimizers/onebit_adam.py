@@ -31,10 +31,8 @@ class OneBitAdam(Adam):
     @torch.no_grad()
     def prepare(self, unit: Unit) -> None:
         if self.frozen:
-            start = unit.gradient.storage_offset() - self.flat.gradients.storage_offset()
-            momentum = self.kept["momentum"][start : start + unit.gradient.numel()]
             beta1 = self.config.beta1
-            unit.gradient.mul_(1 - beta1).add_(momentum.view_as(unit.gradient), alpha=beta1)
+            unit.gradient.mul_(1 - beta1).add_(self._get_part("momentum", unit), alpha=beta1)
 
     @torch.no_grad()
     def step(self, lr: float) -> None:

@@ -178,6 +178,76 @@ class OneBitAdam(Optimizer):
     freeze_steps: int = integer(20, low=1)
 
 
+DENSE, COMPRESSED, SKIPPED = "dense", "compressed", "skipped"
+"""Kinds of rounds of `ZeroOneAdam.find_round`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroOneAdam(Optimizer):
+    """0/1 Adam (Lu et al., ICLR 2023): compressed rounds from the first steps on, and later local steps."""
+
+    lr: float = number(1e-3, 0.0)
+    beta1: float = number(0.9, 0.0, 1.0, below=True)
+    beta2: float = number(0.999, 0.0, 1.0, below=True)
+    eps: float = number(1e-4, 0.0, above=True)
+    weight_decay: float = number(0.0, 0.0)
+    decay_1d: bool = boolean(True)
+    variance_rounds: int = integer(16, low=1)
+    freeze_steps: int = integer(40, low=1)
+    local_doubling: int = integer(40, low=1)
+    local_steps: int = integer(16, low=1)
+
+    def find_round(self, step: int) -> str:
+        """Return the kind of the round that ends a step (from 1), as DeepSpeed plans it.
+
+        Up to `freeze_steps`, multiples of an interval are dense, and all others compressed. The interval is 1 at first,
+        and doubles after every `variance_rounds` dense rounds. Later, multiples of another interval are compressed, and
+        all others skipped. That interval is 1 for `local_doubling` steps, and doubles after as many up to
+        `local_steps`.
+        """
+        if step > self.freeze_steps:
+            doubled = (step - self.freeze_steps - 1) // self.local_doubling
+            interval = min(self.local_steps, 2 ** min(doubled, self.local_steps.bit_length()))
+            return SKIPPED if step % interval else COMPRESSED
+        interval, last = 1, 0
+        while True:
+            last = (last // interval + self.variance_rounds) * interval
+            if step <= last:
+                return COMPRESSED if step % interval else DENSE
+            interval *= 2
+
+
+@dataclasses.dataclass(frozen=True)
+class LAMB(Optimizer):
+    """LAMB: Adam's direction times the norm of the tensor (You et al., ICLR 2020)."""
+
+    lr: float = number(0.02, 0.0)
+    beta1: float = number(0.9, 0.0, 1.0, below=True)
+    beta2: float = number(0.999, 0.0, 1.0, below=True)
+    eps: float = number(1e-6, 0.0, above=True)
+    weight_decay: float = number(0.01, 0.0)
+    decay_1d: bool = boolean(False)
+    min_coefficient: float = number(0.01, 0.0)
+    max_coefficient: float = number(10.0, 0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_coefficient > self.max_coefficient:
+            valid = f"a number up to max_coefficient ({self.max_coefficient})"
+            raise InvalidParameter("min_coefficient", self.min_coefficient, valid)
+
+
+@dataclasses.dataclass(frozen=True)
+class OneBitLAMB(LAMB):
+    """1-bit LAMB (Li et al., HiPC 2022): after `freeze_steps` the variance stays, and the momentum is exchanged."""
+
+    freeze_steps: int = integer(20, low=1)
+    coefficient_beta: float = number(0.9, 0.0, 1.0, below=True)
+    min_factor: float = number(0.5, 0.0, 1.0)
+    max_factor: float = number(4.0, 1.0)
+    factor_change: float = number(0.1, 0.0, 1.0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Lion(Optimizer):
     """Lion: steps along the sign of a mean of momentum and gradient (Chen et al., NeurIPS 2023)."""
@@ -187,6 +257,11 @@ class Lion(Optimizer):
     beta2: float = number(0.99, 0.0, 1.0, below=True)
     weight_decay: float = number(0.0, 0.0)
     decay_1d: bool = boolean(True)
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributedLion(Lion):
+    """Distributed Lion: the vote or the mean of the signs of each worker's own Lion (Liu et al., NeurIPS 2024)."""
 
 
 BESIDE_MATRICES = {
@@ -243,11 +318,21 @@ OPTIMIZERS: dict[str, type] = {
     "adam": Adam,
     "lars": LARS,
     "onebit_adam": OneBitAdam,
+    "zero_one_adam": ZeroOneAdam,
+    "lamb": LAMB,
+    "onebit_lamb": OneBitLAMB,
     "lion": Lion,
+    "distributed_lion": DistributedLion,
     "muon": Muon,
     "dion": Dion,
     "torch": Torch,
 }
 
-GROUPED = tuple(name for name in OPTIMIZERS if name not in ("dgc_sgd", "onebit_adam", "dion"))
+ONE_BIT = ("onebit_adam", "onebit_lamb")
+"""Optimizers that exchange compressed momenta after a warm-up with dense gradients."""
+
+OF_MOMENTA = (*ONE_BIT, "zero_one_adam", "distributed_lion")
+"""Optimizers whose workers exchange momenta, or sums of them, in place of gradients."""
+
+GROUPED = tuple(name for name in OPTIMIZERS if name not in ("dgc_sgd", "dion", *OF_MOMENTA))
 """Optimizers of which a run may have several; the others depend on what is exchanged."""

@@ -17,6 +17,7 @@ from trainers.data.feeds import Batch
 from trainers.devices import core_time, memory
 from trainers.devices.generators import get_generators, set_generators
 from trainers.options.algorithms import LocalSGD
+from trainers.options.optimizers import ZeroOneAdam
 from trainers.training.assembly import build_worker
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def explain_unraceable(config: RunConfig) -> str | None:
         return "exchange.placement=dedicated: its server has a rank of its own"
     if getattr(config.exchange, "backup", 0):
         return f"exchange.backup={config.exchange.backup}: its workers may be in different steps"
+    if isinstance(config.optimizer, ZeroOneAdam):
+        return "optimizer=zero_one_adam: what it exchanges depends on how far the training is"
     if config.policy.accordion.option is not None:
         return "policy.accordion: how it compresses depends on the course of a whole training"
     if config.policy.lgreco.option is not None:

@@ -111,6 +111,16 @@ RULES = (
         "a worker cannot know the scale of a mean that is compressed again",
         "exchange.second=none with exchange=sharded, exchange.answer=dense with exchange=parameter_server",
     ),
+    Rule(
+        Condition(
+            "compressor.aggregate=mean",
+            lambda one: read(one, "compressor.aggregate") == "mean",
+            "{compressor=}, {compressor.aggregate=}",
+        ),
+        _ANSWERS_COMPRESSED,
+        "the mean would become signs again, a vote",
+        "compressor.aggregate=vote, exchange.second=none or exchange.answer=dense",
+    ),
     Rule(_AGREES, _DROPS, f"{_AGREEMENT} none could be left behind", "exchange.backup=0"),
     Rule(_AGREES, _ASYNCHRONOUS, f"{_AGREEMENT} they would wait for each other", "exchange.mode=synchronous"),
     Rule(

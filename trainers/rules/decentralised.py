@@ -8,6 +8,7 @@ from __future__ import annotations
 from trainers import topology
 from trainers.config.run_config import RunConfig
 from trainers.options.algorithms import ALGORITHMS, Decentralised
+from trainers.options.optimizers import OF_MOMENTA
 from trainers.options.topologies import TOPOLOGIES, Topology
 from trainers.rules.compressors import list_compressors
 from trainers.rules.rule import ACCORDION, LGRECO, Condition, Rule, has, has_other, read, refuse
@@ -79,8 +80,8 @@ RULES = (
     ),
     Rule(
         _DECENTRALISED,
-        has("optimizer", "onebit_adam"),
-        "it steps along one momentum of all workers",
+        has("optimizer", *OF_MOMENTA),
+        "it takes one step of all workers together",
         "optimizer=adam",
     ),
     Rule(

@@ -15,7 +15,7 @@ from trainers.config.run_config import RunConfig, build_member, parse
 from trainers.models.regimes import find_regime
 from trainers.options.datasets import PyDoc, Text
 from trainers.options.exchanges import Auto
-from trainers.options.optimizers import DGCSGD, OneBitAdam
+from trainers.options.optimizers import DGCSGD, ONE_BIT
 from trainers.options.python_topics import hash_topics
 from trainers.options.schedules import Regime
 from trainers.options.topologies import Edges
@@ -32,9 +32,9 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
 
     `exchange=auto` becomes the exchange that suits the algorithm and the compressor. If the algorithm is not
     decentralised, the topology becomes `none`. topology=edges gets the links of its file. schedule=regime without
-    phases gets those of the model. `tokens` becomes `max_steps`. optimizer=onebit_adam with `policy.start_step=1` gets
-    a start_step after its warm-up. dataset=pydoc gets the SHA-256 of this Python's text. A config with trainer=script
-    loses the options of our training (scripts.py).
+    phases gets those of the model. `tokens` becomes `max_steps`. optimizer=onebit_adam or onebit_lamb with
+    `policy.start_step=1` gets a start_step after its warm-up. dataset=pydoc gets the SHA-256 of this Python's text. A
+    config with trainer=script loses the options of our training (scripts.py).
 
     Raises:
         UsageError: a value out of range, or parts that do not go together.
@@ -54,7 +54,7 @@ def resolve(config: Mapping[str, Any]) -> dict[str, Any]:
         decide("dataset", "sha256", hash_topics())
     if isinstance(run.schedule, Regime) and not run.schedule.phases:
         decide("schedule", "phases", _take_phases(run))
-    if isinstance(run.optimizer, OneBitAdam) and run.policy.start_step == 1:
+    if get_name(run.optimizer) in ONE_BIT and run.policy.start_step == 1:
         decide("policy", "start_step", run.optimizer.freeze_steps + 1)
     if any(resolved[section] is not config[section] for section in ("dataset", "schedule", "policy")):
         run = parse(resolved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainers.options.optimizers import OF_MOMENTA
 from trainers.rules.rule import ACCORDION, LGRECO, Rule, has, has_above
 
 _ASYNCHRONOUS = has("exchange.mode", "asynchronous")
@@ -18,8 +19,8 @@ RULES = (
     Rule(_ASYNCHRONOUS, has("algorithm", "local_sgd"), "the server takes every step", "algorithm=sgd"),
     Rule(
         _ASYNCHRONOUS,
-        has("optimizer", "onebit_adam"),
-        "it steps along one momentum of all workers",
+        has("optimizer", *OF_MOMENTA),
+        "it takes one step of all workers together",
         "optimizer=adam",
     ),
     Rule(_ASYNCHRONOUS, _SYNCHRONISED, "workers would wait for each other in every layer", _LOCAL_STATISTICS),

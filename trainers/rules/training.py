@@ -15,7 +15,10 @@ from trainers.rules.rule import Condition, Rule, given, has, has_above, has_othe
 
 _DGC = has("memory", "dgc")
 _LOCAL_SGD = has("algorithm", "local_sgd")
-_ONEBIT_ADAM = has("optimizer", "onebit_adam")
+_OF_MOMENTA = has("optimizer", *options.OF_MOMENTA)
+_ONE_BIT = has("optimizer", *options.ONE_BIT)
+_DISTRIBUTED_LION = has("optimizer", "distributed_lion")
+_ZERO_ONE_ADAM = has("optimizer", "zero_one_adam")
 _DION = has("optimizer", "dion")
 _EVERY_STEPS = given("evaluate_every_steps")
 _GROUPS = Condition("optimizer.groups", lambda run: bool(run.optimizer.groups))
@@ -69,6 +72,38 @@ RULES = (
             has_above("policy.start_step", 1),
         )
     ),
+    Rule(
+        _DISTRIBUTED_LION, has_other("compressor", "sign"), "its steps are votes or means of signs", "compressor=sign"
+    ),
+    *(
+        Rule(_DISTRIBUTED_LION, one, "tensors that are sent in another way would step along no signs", instead)
+        for one, instead in (
+            (Condition("policy.patterns", lambda run: bool(run.policy.patterns)), "policy.patterns=[]"),
+            (has("policy.dense_1d", True), "policy.dense_1d=false"),
+            (has_above("policy.min_elements", 1), "policy.min_elements=0"),
+            (has_above("policy.start_step", 1), "policy.start_step=1"),
+        )
+    ),
+    Rule(
+        _ZERO_ONE_ADAM,
+        Condition(
+            "another memory than residual or none",
+            lambda run: read(run, "memory") not in ("residual", "none"),
+            "{memory=}",
+        ),
+        "gradients are exchanged first, and sums of momenta later",
+        "memory=residual",
+    ),
+    Rule(
+        _ZERO_ONE_ADAM,
+        has("exchange", "hierarchical"),
+        "its dense rounds are sums over all workers",
+        "exchange=auto, allgather or sharded",
+    ),
+    *(
+        Rule(_ZERO_ONE_ADAM, one, "workers have dense rounds and skipped ones without the server", "exchange=sharded")
+        for one in (has("exchange.placement", "dedicated"), has_above("exchange.backup", 0))
+    ),
     Rule(given("clip.norm"), _DION, _STEP_CLIPPED, "clip.local_norm"),
     Rule(given("clip.value"), _DION, _STEP_CLIPPED, "clip.local_norm"),
     Rule(_LOCAL_SGD, _DION, "its momenta are exchanged, not what workers have moved", "optimizer=muon"),
@@ -100,7 +135,7 @@ RULES = (
     ),
     Rule(_DGC, _GROUPS, "the memory has the same momentum for all tensors", "optimizer.groups=[]"),
     Rule(
-        has("optimizer", "dgc_sgd", "onebit_adam"),
+        has("optimizer", "dgc_sgd", *options.OF_MOMENTA),
         _GROUPS,
         "what is exchanged is this optimizer's for all tensors",
         "optimizer.groups=[]",
@@ -109,22 +144,22 @@ RULES = (
     Rule(
         Condition(
             "policy.start_step other than 1 and optimizer.freeze_steps + 1",
-            lambda run: _ONEBIT_ADAM.test(run) and run.policy.start_step - 1 != run.optimizer.freeze_steps,
+            lambda run: _ONE_BIT.test(run) and run.policy.start_step - 1 != run.optimizer.freeze_steps,
             "{policy.start_step=}",
         ),
-        has("optimizer", "onebit_adam", shown="{optimizer.freeze_steps=}"),
+        has("optimizer", *options.ONE_BIT, shown="{optimizer.freeze_steps=}"),
         "both say how long the gradient is sent dense",
         "policy.start_step=1, which leaves it to the other",
     ),
     Rule(
         has("precision", "fp16"),
-        _ONEBIT_ADAM,
+        _ONE_BIT,
         "a step that overflows is left out, so the variance would freeze after policy.start_step",
         "precision=bf16 or fp32",
     ),
-    Rule(given("clip.norm"), _ONEBIT_ADAM, _MOMENTUM_CLIPPED, "clip.local_norm"),
-    Rule(given("clip.value"), _ONEBIT_ADAM, _MOMENTUM_CLIPPED, "clip.local_norm"),
-    Rule(_LOCAL_SGD, _ONEBIT_ADAM, "it exchanges momenta, not what workers have moved", "optimizer=adam"),
+    Rule(given("clip.norm"), _OF_MOMENTA, _MOMENTUM_CLIPPED, "clip.local_norm"),
+    Rule(given("clip.value"), _OF_MOMENTA, _MOMENTUM_CLIPPED, "clip.local_norm"),
+    Rule(_LOCAL_SGD, _OF_MOMENTA, "it exchanges momenta, not what workers have moved", "optimizer=adam"),
     Rule(_LOCAL_SGD, _DGC, "the workers' movement has momentum already", "another memory, or algorithm=sgd"),
     Rule(
         _LOCAL_SGD, given("clip.local_norm"), "gradients are not exchanged", "clip.norm, of every worker's own gradient"
@@ -161,11 +196,14 @@ RULES = (
         "it averages the changes of single tensors",
         "exchange.granularity=layer",
     ),
-    Rule(
-        _LOCAL_SGD,
-        has("batch_norm", "synchronised"),
-        "the workers' models differ, so that samples would be normalised by statistics of other models",
-        "batch_norm=averaged or local",
+    *(
+        Rule(
+            one,
+            has("batch_norm", "synchronised"),
+            "the workers' models differ, so that samples would be normalised by statistics of other models",
+            "batch_norm=averaged or local",
+        )
+        for one in (_LOCAL_SGD, _ZERO_ONE_ADAM)
     ),
     Rule(_LATE, has("memory", "ef21", "econtrol"), _OTHER_UNITS, "memory=none or scaled_residual"),
     Rule(
@@ -209,7 +247,7 @@ def check_length(run: RunConfig, samples: int) -> None:
 
 
 def _check_steps(run: RunConfig, steps: int) -> None:
-    if isinstance(run.optimizer, options.OneBitAdam) and run.optimizer.freeze_steps >= steps:
+    if getattr(run.optimizer, "freeze_steps", 0) >= steps:
         valid = f"an integer below the number of steps ({steps})"
         raise bad_value("optimizer.freeze_steps", run.optimizer.freeze_steps, valid)
     for compressor in run.policy.list_possible(run.compressor):

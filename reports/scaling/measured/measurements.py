@@ -175,6 +175,8 @@ def _infer_traffic(group: Sequence[RunRow]) -> Traffic | str:
         return "topology=star is not in the cost model: its hub has as many messages as there are workers"
     if any(_to_number(first.get(f"algorithm.{option}")) > bound for option, bound in (("fragments", 1), ("delay", 0))):
         return "algorithm.fragments and algorithm.delay are not in the cost model"
+    if format_setting(first.get("optimizer")) == "zero_one_adam":
+        return "optimizer=zero_one_adam, whose rounds change, is not in the cost model"
     is_gossip = _is_gossip(first)
     degree = 0.0 if topology == "complete" else max(_to_number(row.get("messages_per_step")) for row in group)
     is_local = format_setting(first.get("algorithm")) in ("local_sgd", "noloco")

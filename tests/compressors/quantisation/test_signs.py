@@ -143,6 +143,17 @@ def test_the_majority_wins_and_a_tie_is_exactly_zero(workers: int) -> None:
     assert bool((mean == 0).any()) == (workers % 2 == 0)
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3, 6, 49])
+def test_the_mean_of_signs_is_exact(workers: int) -> None:
+    gradients = [draw_gaussian((500,), worker) for worker in range(workers)]
+    mean, compressor = torch.zeros(500), Sign(aggregate="mean")
+    for worker, gradient in enumerate(gradients):
+        one = make_key(worker=worker)
+        compressor.decompress_add(compressor.compress(gradient, one), mean, one, 1 / workers)
+    compressor.finish(mean, make_key(), workers)
+    assert torch.equal(mean, torch.stack([gradient.sign() for gradient in gradients]).sum(0) / workers)
+
+
 def test_a_worker_without_a_gradient_abstains() -> None:
     mean = torch.zeros(3)
     for worker, gradient in enumerate([torch.zeros(3), torch.tensor([1.0, -1.0, 1.0]), -torch.zeros(3)]):

@@ -163,6 +163,10 @@ def test_records_times_and_counts_of_every_method(tmp_path: Path) -> None:
             "images from 8x8 pixels",
         ),
         ({"config": {**compose_config(algorithm="local_sgd"), "batch": _BATCH}}, "valid is sgd, whose step"),
+        (
+            {"config": {**compose_config(optimizer="zero_one_adam"), "batch": _BATCH}},
+            "valid is one whose steps exchange",
+        ),
     ],
 )
 def test_refuses_in_one_line(changed: dict[str, Any], line: str, tmp_path: Path) -> None:

@@ -34,8 +34,9 @@ def test_laws_on_three_ranks() -> None:
 
 
 @pytest.mark.mpi
-def test_dion_on_one_rank() -> None:
-    run_ranks(1, "dion", module=MODULE)
+@pytest.mark.parametrize("test", ["dion", "distributed_lion"])
+def test_on_one_rank(test: str) -> None:
+    run_ranks(1, test, module=MODULE)
 
 
 LOCAL = {"algorithm": "local_sgd"}

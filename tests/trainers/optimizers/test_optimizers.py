@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import math
 from typing import Any
 
 import pytest
 import torch
 
+from compressors import Key
+from compressors.quantisation.signs import Sign
 from gradsweep.errors import UsageError
 from gradsweep.options.parameters import InvalidParameter
 from tests.trainers.configs import compose_config
@@ -49,6 +52,8 @@ def trained(config: Any, steps: int = 5) -> tuple[Flat, Optimizer]:
     optimizer = optimizers.build(config, flat)
     for step in range(steps):
         give(flat, step)
+        for unit in flat.cut_units("layer", 1):
+            optimizer.prepare(unit)
         optimizer.step(0.1 / (step + 1))
     return flat, optimizer
 
@@ -206,6 +211,193 @@ def test_what_never_had_a_gradient_is_not_moved_by_onebit_adam() -> None:
     assert float(flat.values[1]) == 1.0 and float(flat.values[0]) < 1.0
 
 
+@pytest.mark.parametrize("decay_1d", [True, False])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+def test_lamb_by_its_rule(weight_decay: float, decay_1d: bool) -> None:
+    config = options.LAMB(0.1, 0.8, 0.9, 1e-3, weight_decay, decay_1d, 0.4, 1.2)
+    ws = tensors_of(0)
+    ms, vs = [torch.zeros_like(w) for w in ws], [torch.zeros_like(w) for w in ws]
+    clipped = set()
+    for step in range(5):
+        for i, g in enumerate(tensors_of(100 + step)):
+            ms[i], vs[i] = 0.8 * ms[i] + 0.2 * g, 0.9 * vs[i] + 0.1 * g * g
+            update = ms[i] / (vs[i].sqrt() + 1e-3)
+            if decay_1d or ws[i].dim() > 1:
+                update = update + weight_decay * ws[i]
+            ratio = float(ws[i].norm() / update.norm())
+            clipped.add((ratio < 0.4) - (ratio > 1.2))
+            ws[i] = ws[i] - 0.1 / (step + 1) * min(max(ratio, 0.4), 1.2) * update
+    assert clipped == {-1, 0, 1}
+    close(trained(config)[0].values, flattened(ws))
+
+
+def test_lamb_where_a_norm_is_zero() -> None:
+    flat = flat_of(torch.zeros(2, 2), torch.ones(2, 2))
+    flat.gradients[:4] = 1.0
+    optimizers.build(options.LAMB(beta1=0.0, beta2=0.0, eps=1.0, weight_decay=0.0), flat).step(0.1)
+    close(flat.values, torch.tensor([-0.05] * 4 + [1.0] * 4))
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+@pytest.mark.parametrize("granularity", ["layer", "model"])
+def test_onebit_lamb_by_its_rule_over_two_workers(granularity: str, weight_decay: float) -> None:
+    """Two workers whose momenta are averaged exactly; the warm-up, which is LAMB, ends after 3 of 8 steps."""
+    numbers = {"min_coefficient": 0.4, "max_coefficient": 1.2, "coefficient_beta": 0.6}
+    bounds = {"min_factor": 0.8, "max_factor": 1.3, "factor_change": 0.2}
+    config = options.OneBitLAMB(0.1, 0.8, 0.5, 1e-2, weight_decay, False, freeze_steps=3, **numbers, **bounds)
+    flats = [flat_of(*tensors_of(0)) for _ in range(2)]
+    ours = [optimizers.build(config, flat) for flat in flats]
+    lamb_flat = flat_of(*tensors_of(0))
+    lamb = optimizers.build(options.LAMB(0.1, 0.8, 0.5, 1e-2, weight_decay, False, 0.4, 1.2), lamb_flat)
+    ws = [w.double() for w in tensors_of(0)]
+    ms, vs, fresh = ([torch.zeros_like(w) for w in ws] for _ in range(3))
+    averages, factors, scales = [0.0] * len(ws), [1.0] * len(ws), [1.0] * len(ws)
+    bounded = set()
+    for step, size in enumerate((1.0, 1.0, 1.0, 5.0, 5.0, 0.05, 0.05, 0.05)):
+        gradients = [[size * g for g in tensors_of(100 + 10 * step + worker)] for worker in range(2)]
+        for flat, optimizer, mine in zip(flats, ours, gradients, strict=True):
+            flat.gradients.copy_(flattened(mine))
+            for unit in flat.cut_units(granularity, 1):
+                optimizer.prepare(unit)
+            told = mine if step < 3 else [s * (0.8 * m + 0.2 * g) for s, m, g in zip(scales, ms, mine, strict=True)]
+            close(flat.gradients, flattened(told).float())
+        mean = (flats[0].gradients + flats[1].gradients) / 2
+        for flat, optimizer in zip(flats, ours, strict=True):
+            flat.gradients.copy_(mean)
+            optimizer.step(0.1)
+        if step < 3:
+            lamb_flat.gradients.copy_(mean)
+            lamb.step(0.1)
+            assert torch.equal(lamb_flat.values, flats[0].values)
+        for i in range(len(ws)):
+            g = (gradients[0][i].double() + gradients[1][i].double()) / 2
+            before, ms[i] = ms[i], 0.8 * ms[i] + 0.2 * g
+            if step < 3:
+                vs[i] = 0.5 * vs[i] + 0.5 * g * g
+                fresh[i] = vs[i]
+            else:
+                implied = (ms[i] - 0.8 * before) / 0.2
+                fresh[i] = 0.5 * fresh[i] + 0.5 * implied * implied
+            plain = ms[i] / (vs[i].sqrt() + 1e-2)
+            update = plain + weight_decay * ws[i] if ws[i].dim() > 1 else plain
+            if step < 3:
+                coefficient = min(max(float(ws[i].norm() / update.norm()), 0.4), 1.2)
+                averages[i] = 0.6 * averages[i] + 0.4 * coefficient
+            else:
+                share = min(1.0, float(plain.norm() / update.norm()))
+                wanted = share * float(((vs[i].sqrt() + 1e-2) / (fresh[i].sqrt() + 1e-2)).max()) + 1 - share
+                last, factors[i] = factors[i], min(max(wanted, 0.8), 1.3)
+                factors[i] = min(max(factors[i], last * 0.8), last * 1.2)
+                bounded.add((wanted < 0.8) - (wanted > 1.3))
+                bounded.add("change" if factors[i] in (last * 0.8, last * 1.2) else 0)
+                coefficient = averages[i] * factors[i]
+            ws[i] = ws[i] - 0.1 * coefficient * update
+        close(flats[0].values, flattened(ws).float())
+        assert torch.equal(flats[0].values, flats[1].values)
+        if step == 2:
+            magnitudes = [float(m.square().mean().sqrt()) for m in ms]
+            scales = [sum(magnitudes) / len(magnitudes) / magnitude for magnitude in magnitudes]
+            assert max(scales) > 1.5 * min(scales)
+    assert {-1, 1, "change"} <= bounded
+
+
+def test_what_never_had_a_gradient_is_not_moved_by_onebit_lamb() -> None:
+    flat = flat_of(torch.ones(1, 2))
+    optimizer = optimizers.build(options.OneBitLAMB(freeze_steps=1, weight_decay=0.0), flat)
+    for received in ([1.0, 0.0], [0.5, 0.5]):
+        flat.gradients.copy_(torch.tensor(received))
+        optimizer.step(0.01)
+    assert float(flat.values[1]) == 1.0 and float(flat.values[0]) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("rules", "last", "expected"),
+    [
+        # kappa, freeze, doubling, most; dense, compressed and skipped rounds until the step
+        ((16, 100_000, 32_678, 16), 16, (16, 0, 0)),
+        ((16, 100_000, 32_678, 16), 48, (32, 16, 0)),
+        ((16, 100_000, 32_678, 16), 112, (48, 64, 0)),
+        ((16, 100_000, 32_678, 16), 100_000, (201, 99_799, 0)),  # 16 of each interval to 2,048, and 9 of 4,096
+        ((16, 100_000, 32_678, 16), 132_678, (201, 99_799 + 32_678, 0)),
+        ((16, 100_000, 32_678, 16), 165_356, (201, 99_799 + 32_678 + 16_339, 16_339)),
+        ((16, 48, 64, 16), 48 + 5 * 64, (32, 16 + 64 + 32 + 16 + 8 + 4, 196)),
+        ((16, 48, 64, 16), 48 + 6 * 64, (32, 16 + 64 + 32 + 16 + 8 + 4 + 4, 196 + 60)),
+        ((3, 9, 4, 3), 9, (6, 3, 0)),  # 1, 2, 3; 4, 6, 8
+        ((3, 9, 4, 3), 24, (6, 3 + 4 + 2 + 3, 6)),  # 10 to 13; 14, 16; 18, 21, 24
+    ],
+)
+def test_rounds_of_zero_one_adam(rules: tuple[int, ...], last: int, expected: tuple[int, ...]) -> None:
+    kappa, freeze, doubling, most = rules
+    plan = options.ZeroOneAdam(variance_rounds=kappa, freeze_steps=freeze, local_doubling=doubling, local_steps=most)
+    kinds = collections.Counter(plan.find_round(step) for step in range(1, last + 1))
+    assert tuple(kinds[kind] for kind in (options.DENSE, options.COMPRESSED, options.SKIPPED)) == expected
+
+
+def test_rounds_of_zero_one_adam_are_those_that_deepspeed_counts() -> None:
+    """Its counters, written down step by step."""
+    plan = options.ZeroOneAdam(variance_rounds=3, freeze_steps=70, local_doubling=5, local_steps=8)
+    interval, counter, local, locals_done = 1, 0, 1, 0
+    for step in range(1, 160):
+        if step <= 70:
+            expected = options.COMPRESSED if step % interval else options.DENSE
+            if step % interval == 0:
+                counter += 1
+                if counter == 3:
+                    counter, interval = 0, 2 * interval
+        else:
+            expected = options.SKIPPED if step % local else options.COMPRESSED
+            locals_done += 1
+            if locals_done == 5:
+                locals_done, local = 0, min(8, 2 * local)
+        assert plan.find_round(step) == expected, step
+
+
+@pytest.mark.parametrize("aggregate", ["vote", "mean"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_distributed_lion_by_its_rule(workers: int, aggregate: str) -> None:
+    """With as many workers, whose signs compressor=sign carries; of one worker it is Lion, to the bit."""
+    config = options.DistributedLion(0.1, 0.8, 0.95, 0.05, False)
+    flats = [flat_of(*tensors_of(0)) for _ in range(workers)]
+    ours = [optimizers.build(config, flat) for flat in flats]
+    sign = Sign(aggregate=aggregate)
+    w, ms = flattened(tensors_of(0)), [torch.zeros(COUNT)] * workers
+    decays = torch.cat([torch.full((math.prod(s),), float(len(s) > 1)) for s in SHAPES])
+    tied = False
+    for step in range(6):
+        gradients = [flattened(tensors_of(100 + 10 * step + worker)) for worker in range(workers)]
+        means = [torch.zeros_like(unit.gradient) for unit in flats[0].cut_units("layer", 1)]
+        for worker, (flat, optimizer) in enumerate(zip(flats, ours, strict=True)):
+            flat.gradients.copy_(gradients[worker])
+            for unit in reversed(flat.cut_units("layer", 1)):
+                optimizer.prepare(unit)
+                key = Key(0, worker, step, unit.index)
+                payload = sign.compress(unit.gradient, key)
+                assert len(payload) == -(-(unit.gradient.numel() + 2) // 8)
+                sign.decompress_add(payload, means[unit.index], key, 1 / workers)
+        for flat, optimizer in zip(flats, ours, strict=True):
+            for unit in flat.cut_units("layer", 1):
+                unit.gradient.copy_(means[unit.index])
+                sign.finish(unit.gradient, Key(0, 0, step, unit.index), workers)
+            optimizer.step(0.1)
+        votes = sum(torch.sign(0.8 * m + 0.2 * g) for m, g in zip(ms, gradients, strict=True))
+        assert isinstance(votes, torch.Tensor)
+        tied |= bool((votes == 0).any())
+        ms = [0.95 * m + 0.05 * g for m, g in zip(ms, gradients, strict=True)]
+        w = w - 0.1 * ((torch.sign(votes) if aggregate == "vote" else votes / workers) + 0.05 * w * decays)
+        for flat, optimizer, m in zip(flats, ours, ms, strict=True):
+            assert torch.equal(flat.values, flats[0].values)
+            close(flat.values, w)
+            close(optimizer.kept["momentum"], m)
+    assert tied == (workers == 2)
+    if workers == 1:
+        lion_flat = flat_of(*tensors_of(0))
+        lion = optimizers.build(options.Lion(0.1, 0.8, 0.95, 0.05, False), lion_flat)
+        for step in range(6):
+            lion_flat.gradients.copy_(flattened(tensors_of(100 + 10 * step)))
+            lion.step(0.1)
+        assert torch.equal(lion_flat.values, flats[0].values)
+
+
 OWN = {name: cls for name, cls in options.OPTIMIZERS.items() if cls not in (options.Torch, options.Muon, options.Dion)}
 
 
@@ -287,6 +479,8 @@ def test_clipping() -> None:
         (options.OneBitAdam, {"freeze_steps": 0}, "freeze_steps"),
         (options.DGCSGD, {"nesterov": True, "momentum": 0.0}, "nesterov"),
         (options.LARS, {"trust": 0.0}, "trust"),
+        (options.LAMB, {"min_coefficient": 2.0, "max_coefficient": 1.0}, "min_coefficient"),
+        (options.OneBitLAMB, {"max_factor": 0.9}, "max_factor"),
     ],
 )
 def test_what_is_out_of_range_is_refused(cls: type, values: dict[str, Any], name: str) -> None:
@@ -297,6 +491,8 @@ def test_what_is_out_of_range_is_refused(cls: type, values: dict[str, Any], name
 GROUPED = {"optimizer": {"groups": [{"kinds": ["vectors"], "optimizer": {"name": "lion"}}]}}
 DGC_SGD = {"optimizer": "dgc_sgd", "memory": "dgc"}
 DION = {"optimizer": "dion", "compressor": "dion", "memory": "residual"}
+D_LION = {"optimizer": "distributed_lion", "compressor": "sign"}
+ZERO_ONE = {"optimizer": "zero_one_adam", "compressor": "sign_norm", "memory": "residual"}
 ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor": "onebit", "memory": "residual"}
 
 
@@ -378,6 +574,55 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         (
             {**DION, "algorithm": "local_sgd"},
             "algorithm=local_sgd with optimizer=dion: its momenta are exchanged, not what workers have moved; valid is",
+        ),
+        (
+            {**D_LION, "compressor": "sign_norm"},
+            "optimizer=distributed_lion with compressor=sign_norm: its steps are votes or means of signs; valid is co",
+        ),
+        (
+            {**D_LION, "policy": {"dense_1d": True}},
+            "optimizer=distributed_lion with policy.dense_1d=True: tensors that are sent in another way would step",
+        ),
+        (
+            {**D_LION, "clip": {"norm": 1.0}},
+            "clip.norm=1.0 with optimizer=distributed_lion: the exchanged values are momenta; valid is clip.local_norm",
+        ),
+        (
+            {**D_LION, "algorithm": "local_sgd"},
+            "algorithm=local_sgd with optimizer=distributed_lion: it exchanges momenta, not what workers have moved",
+        ),
+        (
+            {**D_LION, "compressor": {"name": "sign", "aggregate": "mean"}}
+            | {"exchange": {"name": "sharded", "second": "same"}},
+            "compressor.aggregate=mean with exchange=sharded, exchange.second=same: the mean would become signs again",
+        ),
+        (
+            {**ZERO_ONE, "memory": "scaled_residual"},
+            "optimizer=zero_one_adam with memory=scaled_residual: gradients are exchanged first, and sums of momenta",
+        ),
+        (
+            {**ZERO_ONE, "exchange": "hierarchical"},
+            "optimizer=zero_one_adam with exchange=hierarchical: its dense rounds are sums over all workers; valid is",
+        ),
+        (
+            {**ZERO_ONE, "exchange": {"name": "parameter_server", "placement": "dedicated"}},
+            "optimizer=zero_one_adam with exchange.placement=dedicated: workers have dense rounds and skipped ones wi",
+        ),
+        (
+            {**ZERO_ONE, "exchange": {"name": "parameter_server", "backup": 1}},
+            "optimizer=zero_one_adam with exchange.backup=1: workers have dense rounds and skipped ones without the",
+        ),
+        (
+            {**ZERO_ONE, "batch_norm": "synchronised"},
+            "optimizer=zero_one_adam with batch_norm=synchronised: the workers' models differ",
+        ),
+        (
+            {**ZERO_ONE, "algorithm": "local_sgd"},
+            "algorithm=local_sgd with optimizer=zero_one_adam: it exchanges momenta, not what workers have moved",
+        ),
+        (
+            {**ZERO_ONE, "max_steps": 40},
+            "optimizer.freeze_steps=40: valid is an integer below the number of steps (40)",
         ),
         ({"clip": {"norm": 0.0}}, "clip.norm=0.0: valid is a finite number above 0.0 or null"),
         (

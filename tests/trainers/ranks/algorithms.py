@@ -301,6 +301,7 @@ def evaluation() -> None:
 
 
 ONEBIT = {"name": "onebit_adam", "freeze_steps": 9, "lr": 1e-3}
+ZERO_ONE = {"name": "zero_one_adam", "variance_rounds": 2, "freeze_steps": 9, "local_doubling": 2, "local_steps": 3}
 GOING_ON: list[dict[str, Any]] = [
     {"algorithm": {**LOCAL, "outer_momentum": 0.5}, "compressor": "topk", "memory": "residual"},
     {"algorithm": {**LOCAL, "from_step": 10}, "compressor": "topk", "memory": "scaled_residual", "optimizer": "adam"},
@@ -309,6 +310,12 @@ GOING_ON: list[dict[str, Any]] = [
     | {"compressor": "topk", "memory": "residual", "exchange": {"name": "auto", "overlap": True}},
     {"algorithm": {"name": "local_sgd", "steps": 3, "delay": 3, "average": "radial_directional"}},
     {"optimizer": ONEBIT, "compressor": "onebit", "memory": "residual"},
+    {"optimizer": "distributed_lion", "compressor": "sign"},
+    {"optimizer": {**ONEBIT, "name": "onebit_lamb"}, "compressor": "sign_norm", "memory": "residual"}
+    | {"exchange": {"name": "sharded", "granularity": "model"}},
+    {"optimizer": ZERO_ONE, "compressor": "sign_norm", "memory": "residual", "exchange": "sharded"},
+    {"optimizer": ZERO_ONE, "compressor": "sign_norm", "memory": "residual"}
+    | {"exchange": {"name": "allgather", "overlap": True}},
     {"optimizer": "dgc_sgd", "compressor": "topk", "memory": "dgc"},
     {"optimizer": "signum", "clip": {"norm": 0.5, "local_norm": 1.0}},
     {"schedule": {"name": "regime", "phases": [{"epoch": 0, "lr": 0.1}, {"epoch": 1, "momentum": 0.5}]}}
@@ -378,6 +385,97 @@ def onebit_adam() -> None:
     sizes = [traffic.payload_bytes for traffic in compressed.steps(1, 14)]
     assert alike(compressed.values)
     assert sizes[:9] == [4 * len(compressed.values)] * 9 and max(sizes[9:]) < len(compressed.values) / 4
+
+
+def zero_one_adam() -> None:
+    """Its rule with an exact exchange; and compressed, what each round sends, and what the memory has."""
+    plan = {"variance_rounds": 3, "freeze_steps": 9, "local_doubling": 4, "local_steps": 3}
+    options = {
+        "name": "zero_one_adam",
+        "lr": 1e-3,
+        "beta1": 0.8,
+        "beta2": 0.9,
+        "eps": 1e-3,
+        "weight_decay": 0.1,
+        **plan,
+    }
+    dense, skipped = {1, 2, 3, 4, 6, 8}, {15, 17, 19, 20, 22, 23}
+    run = Run(optimizer=options, schedule={"name": "cosine", "warmup_epochs": 0.5})
+    count, w, x = len(run.values), run.values.clone(), run.values.clone()
+    m, v, rates = torch.zeros(count), torch.zeros(count), 0.0
+    for step in range(1, STEPS + 1):
+        lr = run.begin(step)
+        g = run.gradients.clone() if step > 9 else everyone(run.gradients).mean(0)
+        sent = run.algorithm.finish().payload_bytes
+        v = 0.9 * v + 0.1 * g * g if step in dense else v
+        m = torch.where(v == 0, 0.0, 0.8 * m + 0.2 * g)
+        w = (1 - lr * 0.1) * w - lr * m / (v.sqrt() + 1e-3)
+        if step > 9:
+            x, rates = (1 - lr * 0.1) * x, rates + lr
+        if step > 9 and step not in skipped:
+            total = everyone((x - w) * (v.sqrt() + 1e-3)).mean(0)
+            m, w, rates = total / rates, x - total / (v.sqrt() + 1e-3), 0.0
+        x = w.clone() if step <= 9 or step not in skipped else x
+        close(run.values, w)
+        assert sent == (0 if step in skipped else 4 * count)
+        assert alike(run.values) == (step not in skipped or COMM.size == 1)
+        with run.algorithm.use_evaluation_parameters():
+            assert alike(run.values)
+    compressed = Run(
+        optimizer=options,
+        compressor={"name": "sign_norm", "scale": "l2", "zeros": "plus"},
+        memory="residual",
+        exchange={"name": "sharded", "second": "same"},
+    )
+    exchange = compressed.algorithm.setup.exchange
+    for step in range(1, STEPS + 1):
+        before = compressed.algorithm.measure_withheld()
+        compressed.begin(step)
+        assert compressed.algorithm.measure_withheld() == (0.0 if step == 10 else before)
+        if step == 10:
+            assert exchange.second.memory.norm() == 0.0  # type: ignore[attr-defined]
+        sent = compressed.algorithm.finish().payload_bytes
+        after = compressed.algorithm.measure_withheld()
+        if step in dense:
+            assert sent == 4 * count and after == before
+        elif step in skipped:
+            assert sent == 0 and after == before
+        else:
+            assert 0 < sent < count / 4 and after != before
+            assert alike(compressed.values)
+
+
+def distributed_lion() -> None:
+    """Its rule with own momenta; a bit an element, up and down; a tie is 0, or a coin where an owner sends the vote."""
+    options = {"name": "distributed_lion", "lr": 1e-2, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.1}
+    for aggregate, second in (("vote", None), ("mean", "none"), ("vote", "same")):
+        exchange = {"name": "allgather"} if second is None else {"name": "sharded", "second": second}
+        run = Run(
+            optimizer=options,
+            compressor={"name": "sign", "aggregate": aggregate},
+            exchange={**exchange, "granularity": "model"},
+        )
+        count, w, m, ties = len(run.values), run.values.clone(), torch.zeros(COMM.size, len(run.values)), 0
+        for step in range(1, STEPS + 1):
+            lr = run.begin(step)
+            g = everyone(run.gradients)
+            traffic = run.algorithm.finish()
+            c, m = 0.8 * m + 0.2 * g, 0.95 * m + 0.05 * g
+            votes, told = c.sign().sum(0), (c.abs() > 1e-9).all(0)  # a 0 votes by a coin
+            moved = ((1 - lr * 0.1) * w - run.values) / lr
+            tied = told & (votes == 0)
+            ties += int(tied.sum())
+            expected = votes.sign() if aggregate == "vote" else votes / COMM.size
+            if second == "same":
+                expected[tied] = moved[tied].sign()
+            close(moved[told], expected[told], 1e-3)
+            assert traffic.payload_bytes <= count / 8 + 8 * COMM.size  # shards end at whole words
+            each = COMM.size - 1  # messages to the others, of the whole or of a shard and back
+            bits = each if second is None else each / COMM.size * (1 + (1 if second == "same" else 32))
+            assert abs(8 * traffic.sent_bytes - bits * count) < 0.05 * count
+            w = run.values.clone()
+        assert alike(run.values) and (ties > 0) == (COMM.size % 2 == 0)
+        assert alike(run.algorithm.setup.optimizer.kept["momentum"]) == (COMM.size == 1)
 
 
 def dion() -> None:
@@ -501,6 +599,9 @@ def whole_runs(folder: str) -> None:
         "regime": {"schedule": {"name": "regime", "phases": phases}, "optimizer": PLAIN, "scaling": {"rule": "linear"}},
         "lars": {"optimizer": "lars", "batch": {"size": 256, "accumulate": 2}, "clip": {"value": 0.1}},
         "onebit": {"optimizer": ONEBIT, "compressor": "sign_norm", "memory": "residual"},
+        "lamb": {"optimizer": {**ONEBIT, "name": "onebit_lamb", "lr": 0.03}, "compressor": "sign_norm"}
+        | {"memory": "residual"},
+        "zero_one": {"optimizer": ZERO_ONE, "compressor": "sign_norm", "memory": "residual"},
     }
     for name, changes in runs.items():
         config = run_of(**{"batch": {"size": 256}, "data": {"root": folder}, **changes})
@@ -525,14 +626,25 @@ def whole_runs(folder: str) -> None:
 
 
 def of_two(folder: str) -> None:
-    for test in (averaging, post_local, streaming, going_on, refused, dgc_sgd, clipping, accumulation):
+    for test in (
+        averaging,
+        post_local,
+        streaming,
+        distributed_lion,
+        zero_one_adam,
+        going_on,
+        refused,
+        dgc_sgd,
+        clipping,
+        accumulation,
+    ):
         test()
     whole_runs(folder)
 
 
 def of_three() -> None:
     outer = (one_local_step_is_synchronous, outer_optimizer, streaming, schedule_of_fragments, radial_directional)
-    for test in (*outer, evaluation, onebit_adam, dion, accumulation):
+    for test in (*outer, evaluation, onebit_adam, zero_one_adam, distributed_lion, dion, accumulation):
         test()
 
 

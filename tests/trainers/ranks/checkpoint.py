@@ -233,11 +233,15 @@ COMPRESSORS: tuple[dict[str, Any], ...] = (
 WARMING = {"dense_1d": True, "warmup": "list", "warmup_ratios": [1.0, 0.5]}
 SHORT: dict[str, dict[str, Any]] = {
     "onebit_adam": {"freeze_steps": 4},
+    "onebit_lamb": {"freeze_steps": 4},
+    "zero_one_adam": {"variance_rounds": 2, "freeze_steps": 4, "local_doubling": 2, "local_steps": 3},
     "local_sgd": {"steps": 3},
     "torch": {"target": "torch.optim.AdamW", "args": {"amsgrad": True}},
 }
 """What must come into force in a run of twelve steps, and what has no default."""
 RUNS: tuple[dict[str, Any], ...] = (
+    {"optimizer": "distributed_lion", "compressor": "sign", "memory": "none"},
+    {"optimizer": "distributed_lion", "compressor": "sign", "memory": "none", "schedule": "constant"},
     {"optimizer": "dion", "compressor": "dion", "memory": "residual"},
     {"exchange": {"name": "allgather", "granularity": "bucket", "bucket_mib": 0.001}},
     {"exchange": {"name": "allgather", "granularity": "model"}, "memory": "ef21"},

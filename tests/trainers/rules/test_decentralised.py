@@ -83,7 +83,7 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
             {"compressor": {"name": "topk", "mean": "senders"}},
             "compressor=topk, compressor.mean=senders with exchange=gossip: who has sent an element counts only",
         ),
-        ({"optimizer": "onebit_adam"}, "algorithm=choco with optimizer=onebit_adam: it steps along one momentum of"),
+        ({"optimizer": "onebit_adam"}, "algorithm=choco with optimizer=onebit_adam: it takes one step of all"),
         ({"optimizer": "dgc_sgd", "memory": "dgc"}, "algorithm=choco with optimizer=dgc_sgd: its momentum is that of"),
         (
             {"compressor": "topk", "memory": "residual"},

@@ -115,7 +115,7 @@ def test_a_dedicated_server_is_one_rank_more(exchange: Any) -> None:
         ({"exchange": ASYNCHRONOUS, "algorithm": "local_sgd"}, "algorithm=local_sgd: the server takes every step"),
         (
             {"exchange": ASYNCHRONOUS, "optimizer": {"name": "onebit_adam", "freeze_steps": 2}},
-            "optimizer=onebit_adam: it steps along",
+            "optimizer=onebit_adam: it takes one step of all workers",
         ),
         ({"exchange": ASYNCHRONOUS, "batch_norm": "synchronised"}, "batch_norm=synchronised: workers would wait"),
         ({"exchange": ASYNCHRONOUS, "precision": "fp16"}, "precision=fp16: all workers leave a step out"),

@@ -201,6 +201,13 @@ def test_a_hub_is_not_modelled(sweep: Path) -> None:
     assert "topology=star is not in the cost model" in found.left_out[0]
 
 
+def test_rounds_that_change_are_not_modelled(sweep: Path) -> None:
+    change(sweep, run_directory.CONFIG, lambda config: config.update(optimizer={"name": "zero_one_adam"}), only="qsgd")
+    found = read(sweep)
+    assert {cell.method.partition(" ")[0] for cell in found.cells} == {"none"}
+    assert "optimizer=zero_one_adam, whose rounds change, is not in the cost model" in found.left_out[0]
+
+
 def test_a_method_with_one_number_of_workers_is_left_out_with_what_to_run(sweep: Path) -> None:
     for workers in (4, 8):
         change(sweep, run_directory.STATE, lambda state: state.update(status="failed"), only=f"qsgd,workers={workers},")
