@@ -46,7 +46,8 @@ def allocate(errors: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], fa
 
     The budget is `factor` times the sum of the first option's errors. It is cut into STEPS steps, and errors are
     rounded up to whole steps, so that the chosen ones keep within it. Dynamic programming finds, unit by unit, the
-    smallest payloads for each number of steps. The first option stays for all units if nothing smaller is found.
+    smallest payloads for each number of steps. The first option stays for all units where it is within the budget and
+    nothing smaller is found, and where no options are within it.
 
     Args:
         errors: squared errors, (units, options); finite.
@@ -70,7 +71,7 @@ def allocate(errors: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], fa
                 best[cost:][smaller] = total[smaller]
                 choices[unit, cost:][smaller] = option
         least = best
-    if not least[-1] < sizes[:, 0].sum():
+    if np.isinf(least[-1]) or (factor >= 1.0 and least[-1] >= sizes[:, 0].sum()):
         return [0] * units
     left = int(least.argmin())  # of equal sizes those with the smallest error
     chosen = [0] * units
