@@ -31,6 +31,7 @@ A_FILE_EACH = {
     "reports/commands": "command",
     "trainers/data": "data set",
     "trainers/models": "model",
+    "trainers/optimizers": "optimizer",
 }
 """Folders with a file for each thing of one kind; they may have more than MOST_FILES."""
 MOST_LOOKS = 11
