@@ -107,7 +107,8 @@ RULES = (
         _UNSENT,
         _ANSWERS_COMPRESSED,
         "a worker cannot know the scale of a mean that is compressed again",
-        "exchange.second=none with exchange=sharded, exchange.answer=dense with exchange=parameter_server",
+        "exchange.second=none with exchange=sharded, exchange.answer=dense with exchange=parameter_server; or "
+        "compressor.sums=false with compressor=thc",
     ),
     Rule(_AGREES, _DROPS, f"{_AGREEMENT} none could be left behind", "exchange.backup=0"),
     Rule(_AGREES, _ASYNCHRONOUS, f"{_AGREEMENT} they would wait for each other", "exchange.mode=synchronous"),
@@ -115,7 +116,7 @@ RULES = (
         _UNSENT,
         has("exchange.placement", "dedicated", shown="{exchange=}, {exchange.placement=}"),
         "a server that trains nothing does not know the scale of the workers",
-        "exchange.placement=colocated",
+        "exchange.placement=colocated, or compressor.sums=false with compressor=thc",
     ),
     Rule(
         _COOPERATIVE,
