@@ -89,6 +89,11 @@ class Compressor(Checked, Stateless, ABC):
     """With `scale_free`: the sender itself knows what has not been sent (`remove_sent`)."""
     shared_draws: ClassVar[bool] = False
     """All workers draw the same random numbers: a key's worker does not matter."""
+    shared_rotation: ClassVar[bool] = False
+    """All workers draw the same random rotation: for the same x a part of their errors is the same."""
+    sends_scale: ClassVar[bool] = True
+    """A payload has all that its decoder needs but the key. If not, a scale is known only to those who agreed on it, or
+    have seen the parameters move. A method whose options decide this overrides it with a property."""
     sparse: ClassVar[bool] = False
     """Elements of x are sent or not, and Q(x) is zero where they are not: a sparsifier."""
     lossless: ClassVar[bool] = False

@@ -66,6 +66,7 @@ def format_traits(compressor: Compressor) -> str:
         "layers": compressor.needs_matrix,
         "no scale": compressor.scale_free,
         "same draws on all workers": compressor.shared_draws,
+        "same rotation on all workers": compressor.shared_rotation,
         "needs movement": compressor.needs_movement,
         "follows the mean": compressor.follows_mean,
     }

@@ -51,6 +51,13 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "dynamic8": [{"bucket_size": 100}, {"bucket_size": None}],
     "eden": [{"bits": 1}, {"bits": 2, "block_size": 16, "scale": "least_error"}, {"bits": 3, "block_size": 256}],
+    "thc": [
+        {"sums": False},
+        {"bits": 3, "granularity": 16, "block_size": 256},
+        {"bits": 2, "granularity": 10, "overflow": 0.001, "block_size": 16, "sums": False},
+        {"bits": 1, "granularity": 2},
+        {"bits": 6, "granularity": 70, "overflow": 0.5},
+    ],
     "fp8": [
         {"format": "e5m2", "bucket_size": 100},
         {"stochastic": True, "bucket_size": None},
@@ -189,6 +196,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 FORGETFUL: dict[str, list[dict[str, Any]]] = {
     "powersgd": [{"warm_start": False}],
     "batched_powersgd": [{"warm_start": False}],
+    "thc": [{}],
     "sidco": [{"adapt_every": None}, {"ratio": 0.6}],  # above `first_ratio` there is always one stage
 }
 """Options of methods with a state with which nothing that they send depends on it."""

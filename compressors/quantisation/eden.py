@@ -8,12 +8,11 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from compressors.base import Law, count_elements
+from compressors.kernels import hadamard_blocks
 from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
 from compressors.random_key import Key
-from gradsweep.options.parameters import InvalidParameter, choice, integer
-
-_LEAST, _LONGEST = 16, 4096
+from gradsweep.options.parameters import choice, integer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,29 +52,24 @@ class EDEN(Elementwise):
     flaw: ClassVar[str] = "a scale is negative or infinite"
 
     bits: int = integer(4, low=1, high=4)
-    block_size: int = integer(4096, low=_LEAST, high=_LONGEST)
+    block_size: int = hadamard_blocks.option()
     scale: str = choice("unbiased", "unbiased", "least_error")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.block_size & (self.block_size - 1):
-            raise InvalidParameter("block_size", self.block_size, f"a power of two from {_LEAST} to {_LONGEST}")
-
-    def _count_padded(self, shape: Sequence[int]) -> int:
-        """Return the number of elements of all blocks, with the zeros behind the last ones."""
-        full, rest = divmod(count_elements(shape), self.block_size)
-        return full * self.block_size + (max(_LEAST, 1 << (rest - 1).bit_length()) if rest else 0)
+        hadamard_blocks.check(self.block_size)
 
     def payload_bound(self, shape: Sequence[int]) -> int:
         count = count_elements(shape)
         if not count:
             return 0
-        return 8 + 4 * -(-count // self.block_size) + self._count_padded(shape) * self.bits // 8
+        heads = 8 + 4 * hadamard_blocks.count_blocks(count, self.block_size)
+        return heads + hadamard_blocks.count_padded(count, self.block_size) * self.bits // 8
 
     def law(self, shape: Sequence[int]) -> Law:
         # As levels grow with |y|, Chebyshev's sum inequality gives <y, c>^2 >= sum y^2 c^2 >= <c, c>, from which both
         # follow. It is reached by a y with a single nonzero element.
-        longest = min(self.block_size, self._count_padded(shape) or 1)
+        longest = hadamard_blocks.pad(min(self.block_size, count_elements(shape)))
         if self.scale == "unbiased":
             return Law(omega=float(longest - 1))
         return Law(omega=1.0 - 1.0 / longest, delta=1.0 / longest)

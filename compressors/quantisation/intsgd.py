@@ -53,6 +53,7 @@ class IntSGD(Compressor, Stateful):
     name: ClassVar[str] = "intsgd"
     paper: ClassVar[str] = "Mishchenko et al., IntSGD, ICLR 2022"
     needs_movement: ClassVar[bool] = True
+    sends_scale: ClassVar[bool] = False
     remembers: ClassVar[tuple[str, ...]] = ("movement", "lr", "alpha", "step")
     optional: ClassVar[tuple[str, ...]] = remembers
 

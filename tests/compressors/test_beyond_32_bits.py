@@ -45,6 +45,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("dynamic8", {}),
     ("fp8", {}),
     ("eden", {}),
+    ("thc", {}),
     ("intsgd", {}),
     ("quantile_sketch", {"bins": 4}),
     ("sign", {}),

@@ -56,6 +56,7 @@ def _compressor(words: str, test: Callable[[Compressor], bool]) -> Condition:
 _COOPERATIVE = _compressor("whose mean takes rounds", lambda compressor: isinstance(compressor, Cooperative))
 _AGREES = _compressor("whose scale all agree on", lambda compressor: compressor.needs_agreement(Key(0, 0, 1, 0)))
 _MOVES = _compressor("that needs to know how far parameters move", lambda compressor: compressor.needs_movement)
+_UNSENT = _compressor("whose scale is not sent", lambda compressor: not compressor.sends_scale)
 _FOLLOWS = _compressor("that follows the mean of all workers", lambda compressor: compressor.follows_mean)
 _SCALE_FREE = _compressor("of directions only", lambda compressor: compressor.scale_free)
 _SENDERS = Condition(
@@ -106,10 +107,11 @@ RULES = (
         "exchange.granularity=layer",
     ),
     Rule(
-        _MOVES,
+        _UNSENT,
         _ANSWERS_COMPRESSED,
         "a worker cannot know the scale of a mean that is compressed again",
-        "exchange.second=none with exchange=sharded, exchange.answer=dense with exchange=parameter_server",
+        "exchange.second=none with exchange=sharded, exchange.answer=dense with exchange=parameter_server; or "
+        "compressor.sums=false with compressor=thc",
     ),
     Rule(
         Condition(
@@ -124,10 +126,10 @@ RULES = (
     Rule(_AGREES, _DROPS, f"{_AGREEMENT} none could be left behind", "exchange.backup=0"),
     Rule(_AGREES, _ASYNCHRONOUS, f"{_AGREEMENT} they would wait for each other", "exchange.mode=synchronous"),
     Rule(
-        _MOVES,
+        _UNSENT,
         has("exchange.placement", "dedicated", shown="{exchange=}, {exchange.placement=}"),
-        "a server that trains nothing does not know how far the parameters have moved",
-        "exchange.placement=colocated",
+        "a server that trains nothing does not know the scale of the workers",
+        "exchange.placement=colocated, or compressor.sums=false with compressor=thc",
     ),
     Rule(
         _COOPERATIVE,

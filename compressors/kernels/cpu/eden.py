@@ -1,9 +1,5 @@
 """Quantisation after a random rotation, block by block in the first-level cache; `reference.eden` is the same in plain
 torch.
-
-The strides of the transform below 8 are those of neighbouring elements. They are done by reading pairs and writing
-their sums and differences to two halves, which rotates the bits of the elements' numbers, so that all loops run over
-neighbours.
 """
 
 from __future__ import annotations
@@ -13,86 +9,24 @@ import functools
 import numpy as np
 import torch
 
+from compressors.kernels.cpu.hadamard import LONGEST, compute_norm, pad, rotate, rotate_back
 from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s, array
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
-from compressors.kernels.cpu.primitives.streams import draw, halves, stream_bits
+from compressors.kernels.cpu.primitives.streams import stream_bits
 from compressors.kernels.cpu.scales import (
-    LARGEST_SQUARE,
     NAN,
     bits_of,
-    divisor_of,
     factor_of,
     float_of,
     is_scale,
     load,
     store,
-    sum_squares,
 )
 from compressors.kernels.cpu.sums import LANES, fold
 from compressors.kernels.normal_levels import BORDERS, MAGNITUDES, VALUES
 
-_LEAST = 16
-_LONGEST = 4096
 _LARGEST = float(np.finfo(np.float32).max)
-
-
-@helper
-def _pad(count: int) -> int:
-    length = _LEAST
-    while length < count:
-        length <<= 1
-    return length
-
-
-@helper
-def _change_signs(bits: Int32s, stream: np.uint64) -> None:
-    """Change the signs of the float32 with these bits where the stream says so."""
-    low, high = halves(stream)
-    for start in range(0, bits.size, 32):
-        coins = draw(low, high, np.uint32(start >> 5))
-        part = bits[start : min(start + 32, bits.size)]
-        for index in range(part.size):
-            part[index] ^= np.int32(np.uint32(coins >> np.uint32(index)) << np.uint32(31))
-
-
-@helper
-def _add_pairs(y: Float32s, stride: int) -> None:
-    """Replace elements that are `stride` apart by their sum and difference."""
-    for first in range(0, y.size, 2 * stride):
-        low = y[first : first + stride]
-        high = y[first + stride : first + 2 * stride]
-        for index in range(stride):
-            one = low[index]
-            other = high[index]
-            low[index] = one + other
-            high[index] = one - other
-
-
-@helper
-def _separate(y: Float32s, into: Float32s) -> None:
-    """Write the sums of neighbours to the first half of `into`, and their differences to the second."""
-    half = y.size >> 1
-    sums = into[:half]
-    differences = into[half : y.size]
-    for index in range(half):
-        one = y[2 * index]
-        other = y[2 * index + 1]
-        sums[index] = one + other
-        differences[index] = one - other
-
-
-@helper
-def _interleave(y: Float32s, into: Float32s) -> None:
-    """Write sum and difference of each pair, an element of each half, beside each other."""
-    half = y.size >> 1
-    first = y[:half]
-    second = y[half:]
-    for index in range(half):
-        one = first[index]
-        other = second[index]
-        into[2 * index] = one + other
-        into[2 * index + 1] = one - other
 
 
 @helper
@@ -136,33 +70,16 @@ def _encode(
     for byte in range(8):
         payload[byte] = np.uint8(key >> np.uint64(8 * byte))
     position = 8 + 4 * blocks
-    room, other = np.empty(_LONGEST, np.float32), np.empty(_LONGEST, np.float32)
-    ranks, lanes, totals = np.empty(_LONGEST, np.int32), np.empty(LANES), np.empty(1)
+    room, other = np.empty(LONGEST, np.float32), np.empty(LONGEST, np.float32)
+    ranks, lanes, totals = np.empty(LONGEST, np.int32), np.empty(LANES), np.empty(1)
     codes, staged = np.empty(BLOCK, np.uint16), np.empty(BLOCK // 4 + 1, np.uint64)
     half = np.int32(1 << (bits - 1))
     for number in range(blocks):
         part = x[number * block : min((number + 1) * block, x.size)]
-        length = _pad(part.size)
+        length = pad(part.size)
         y, z = room[:length], other[:length]
-        square = sum_squares(part, totals, lanes)
-        norm = NAN
-        if square < np.inf:
-            norm = bits_of(np.float32(np.sqrt(min(square, LARGEST_SQUARE))))
-        if norm == NAN:
-            y[:] = 0.0
-        else:
-            divisor = divisor_of(norm)
-            y[part.size :] = 0.0
-            for index in range(part.size):
-                y[index] = part[index] / divisor
-        _change_signs(y.view(np.int32), stream_bits(key, np.uint64(number)))
-        stride = length >> 1
-        while stride >= 8:
-            _add_pairs(y, stride)
-            stride >>= 1
-        _separate(y, z)
-        _separate(z, y)
-        _separate(y, z)
+        norm = compute_norm(part, totals, lanes)
+        rotate(part, norm, stream_bits(key, np.uint64(number)), y, z)
         _find_levels(z, borders, magnitudes, y, ranks)
         product = _sum_products(z, y, lanes)
         if norm == NAN:
@@ -195,7 +112,7 @@ def _decode_add(payload: Uint8s, bits: int, block: int, values: Float32s, weight
     for byte in range(8):
         key |= np.uint64(payload[byte]) << np.uint64(8 * byte)
     position = 8 + 4 * blocks
-    room, other = np.empty(_LONGEST, np.float32), np.empty(_LONGEST, np.float32)
+    room, other = np.empty(LONGEST, np.float32), np.empty(LONGEST, np.float32)
     codes, staged = np.empty(BLOCK, np.uint16), np.empty(BLOCK // 4 + 1, np.uint64)
     for number in range(blocks):
         scale = load(heads, number)
@@ -203,21 +120,14 @@ def _decode_add(payload: Uint8s, bits: int, block: int, values: Float32s, weight
             return False
         factor = factor_of(scale, weight)
         part = out[number * block : min((number + 1) * block, out.size)]
-        length = _pad(part.size)
+        length = pad(part.size)
         y, z = room[:length], other[:length]
         for first in range(0, length, BLOCK):
             count = min(BLOCK, length - first)
             position = unpack(payload, position, count, bits, staged, codes)
             for index in range(count):
                 z[first + index] = values[codes[index]]
-        _interleave(z, y)
-        _interleave(y, z)
-        _interleave(z, y)
-        stride = 8
-        while stride < length:
-            _add_pairs(y, stride)
-            stride <<= 1
-        _change_signs(y.view(np.int32), stream_bits(key, np.uint64(number)))
+        rotate_back(z, stream_bits(key, np.uint64(number)), y)
         for index in range(part.size):
             part[index] += factor * y[index]
     return True

@@ -43,7 +43,8 @@ RENDEZVOUS = 3
 DENSE_BOUNDS = frozenset({"adaptive_threshold", "gaussiank", "none", "redsync_threshold", "sidco", "svd", "thresholdv"})
 """Compressors whose payloads may be as long as the gradient, which decides when a part leaves."""
 SUMMED = frozenset(
-    {"none", "fp16", "bf16", "randomk", "block_randomk", "intsgd", "powersgd", "batched_powersgd", "acp_sgd", "dion"}
+    {"none", "fp16", "bf16", "randomk", "block_randomk", "intsgd", "thc", "powersgd", "batched_powersgd", "acp_sgd"}
+    | {"dion"}
 )
 """Compressors whose payloads the network adds if `exchange` is auto; used for runs of two workers, whose bytes are
 ambiguous."""
@@ -52,7 +53,7 @@ SIZED = frozenset(
     | {"thresholdv", "topk", "chunk_topk", "demo"}
 )
 """Compressors whose payloads have a size that depends on the data, so that sizes travel first."""
-AGREEING = frozenset({"intsgd"})
+AGREEING = frozenset({"intsgd", "thc"})
 """Compressors for which the workers sum a few numbers before they encode."""
 ROUNDS = {"powersgd": 2, "batched_powersgd": 2, "dion": 2}
 """Sums one after another, for compressors with more than one."""

@@ -8,7 +8,7 @@ from tests.trainers.start_ranks import MONITORED, run_ranks
 
 pytestmark = pytest.mark.mpi
 
-OF_TWO = "none fp16 intsgd powersgd acp_sgd gtopk sign signum terngrad"
+OF_TWO = "none fp16 intsgd thc powersgd acp_sgd gtopk sign signum terngrad"
 """What is done otherwise by two or four workers than by three: sums, agreements, rounds, votes that can be even."""
 
 

@@ -23,7 +23,7 @@ from trainers.training import rank as program
 MODULE = "tests.trainers.ranks.distributed"
 
 
-METHODS = "none fp16 bf16 intsgd qsgd topk adaptive_threshold terngrad powersgd acp_sgd gtopk"
+METHODS = "none fp16 bf16 intsgd thc qsgd topk adaptive_threshold terngrad powersgd acp_sgd gtopk"
 
 
 @pytest.mark.thorough

@@ -16,7 +16,7 @@ from trainers.gradients.flat import Flat, Unit
 MODULE = "tests.trainers.ranks.overlap"
 
 
-EVERY_LANE = "none fp16 intsgd qsgd topk terngrad powersgd acp_sgd gtopk"
+EVERY_LANE = "none fp16 intsgd thc qsgd topk terngrad powersgd acp_sgd gtopk"
 
 
 @pytest.mark.mpi

@@ -142,7 +142,7 @@ def test_buckets_are_parts() -> None:
     assert lanes("none", "auto", CountedTraffic(8, 44.7e6, 78.2e6), gradient=bucket).sums == math.ceil(44.7e6 / 2 / MIB)
 
 
-@pytest.mark.parametrize("compressor", ["powersgd", "batched_powersgd", "dion", "intsgd"])
+@pytest.mark.parametrize("compressor", ["powersgd", "batched_powersgd", "dion", "intsgd", "thc"])
 def test_what_waits_for_the_others_leaves_after_backward(compressor: str) -> None:
     assert lanes(compressor, "auto", CountedTraffic(8, 44e6, 77e6)).early_share == 0
     assert lanes("none", "auto", CountedTraffic(8, 44e6, 77e6)).early_share > 0.9
