@@ -149,6 +149,8 @@ MESSAGES: list[tuple[str, Any, int, Callable[[float, list[list[int]]], float], f
     ("powersgd_resnet18 compressor.rank=4", CIFAR, 11_173_962, mib_per_epoch, 13.5, 14.5),
     ("atomo_resnet18 compressor=none", CIFAR, 11_173_962, whole, 4 * 11_173_962, 4 * 11_173_962),
     ("gpt_char_cpu", TEXT, 804_096, whole, 4 * 804_096, 4 * 804_096),
+    # 8 columns and rows of matrices with 8,577 columns and rows in all, and 9 vectors of 128 elements
+    ("powersgd_gpt", TEXT, 804_096, whole, 4 * (8 * 8_577 + 9 * 128), 4 * (8 * 8_577 + 9 * 128)),
     ("diloco_gpt", TEXT, 804_096, whole, 4 * 804_096, 4 * 804_096),
     ("muloco_gpt", TEXT, 804_096, whole, 4 * 804_096, 4 * 804_096),
     # four bits an element, and a norm for each of 27 tensors
