@@ -232,7 +232,7 @@ RATES: dict[str, tuple[int, dict[float, float]]] = {
     **{
         f"{name}_gpt": (500, {0.098: rate / 2, 0.2: rate, 2.1: 0.55 * rate, 3.998: rate / 10})
         for name, rate in {
-            **dict.fromkeys(("diloco", "streaming_diloco", "sparseloco", "noloco", "sparta"), 1e-3),
+            **dict.fromkeys(("powersgd", "diloco", "streaming_diloco", "sparseloco", "noloco", "sparta"), 1e-3),
             **{"muloco": 0.03, "demo": 4e-4},
         }.items()
     },
