@@ -23,7 +23,7 @@ from compressors.kernels.cpu.scales import (
     load,
     store,
 )
-from compressors.kernels.cpu.sums import LANES, fold
+from compressors.kernels.cpu.sums import GROUP, LANES, fold
 from compressors.kernels.normal_levels import BORDERS, MAGNITUDES, VALUES
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -47,9 +47,17 @@ def _find_levels(y: Float32s, borders: Float32s, magnitudes: Float32s, levels: F
 def _sum_products(one: Float32s, other: Float32s, lanes: Float64s) -> float:
     """Return the sum of |one| * other over a block, in the order of `sums`."""
     lanes[:] = 0.0
-    for row in range(0, one.size, LANES):
+    whole = one.size // GROUP * GROUP
+    for first in range(0, whole, GROUP):
+        some = one[first : first + GROUP]
+        others = other[first : first + GROUP]
         for lane in range(LANES):
-            lanes[lane] += abs(np.float64(one[row + lane])) * np.float64(other[row + lane])
+            total = lanes[lane]
+            for row in range(0, GROUP, LANES):
+                total += abs(np.float64(some[row + lane])) * np.float64(others[row + lane])
+            lanes[lane] = total
+    for index in range(whole, one.size):
+        lanes[index % LANES] += abs(np.float64(one[index])) * np.float64(other[index])
     return fold(lanes)
 
 

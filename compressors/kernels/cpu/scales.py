@@ -7,7 +7,7 @@ import numpy as np
 from compressors.kernels.cpu.primitives.arrays import Float32s, Float64s, Int32s, Uint8s
 from compressors.kernels.cpu.primitives.jit import helper
 from compressors.kernels.cpu.primitives.streams import stream_bits
-from compressors.kernels.cpu.sums import CHUNK, LANES, combine, fold
+from compressors.kernels.cpu.sums import CHUNK, GROUP, LANES, combine, fold
 
 MAGNITUDE = np.int32(0x7FFFFFFF)
 INFINITY = np.int32(0x7F800000)
@@ -39,14 +39,18 @@ def sum_squares(x: Float32s, totals: Float64s, lanes: Float64s) -> float:
     for chunk in range(chunks):
         lanes[:] = 0.0
         part = x[chunk * CHUNK : min((chunk + 1) * CHUNK, x.size)]
-        whole = part.size // LANES * LANES
-        for row in range(0, whole, LANES):
+        whole = part.size // GROUP * GROUP
+        for first in range(0, whole, GROUP):
+            group = part[first : first + GROUP]
             for lane in range(LANES):
-                value = np.float64(part[row + lane])
-                lanes[lane] += value * value
+                total = lanes[lane]
+                for row in range(0, GROUP, LANES):
+                    value = np.float64(group[row + lane])
+                    total += value * value
+                lanes[lane] = total
         for index in range(whole, part.size):
             value = np.float64(part[index])
-            lanes[index - whole] += value * value
+            lanes[index % LANES] += value * value
         totals[chunk] = fold(lanes)
     return combine(totals[:chunks], lanes)
 

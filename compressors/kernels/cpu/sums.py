@@ -10,6 +10,8 @@ from compressors.kernels.cpu.primitives.jit import helper, kernel
 
 CHUNK = 4096
 LANES = 16
+GROUP = 8 * LANES
+"""Elements of which each lane is summed without a store: the compiler then turns a loop over lanes into SIMD."""
 
 
 @helper

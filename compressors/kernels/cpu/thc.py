@@ -9,7 +9,7 @@ import torch
 
 from compressors.kernels.cpu.hadamard import LONGEST, pad, rotate, rotate_back
 from compressors.kernels.cpu.hadamard import compute_norms as compute_norms
-from compressors.kernels.cpu.primitives.arrays import Array, Float32s, Int32s, Uint8s, Uint16s
+from compressors.kernels.cpu.primitives.arrays import Array, Float32s, Uint8s, Uint16s, Uint32s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.packing import BLOCK, pack, unpack
 from compressors.kernels.cpu.primitives.streams import draw, halves, stream_bits
@@ -26,27 +26,37 @@ def _round_block(
     counter: int,
     scale: np.float32,
     middle: np.float32,
-    levels: Float32s,
-    symbols: Int32s,
+    lows: Float32s,
+    slopes: Float32s,
+    lower: Uint16s,
+    steps: Uint16s,
+    below: Uint32s,
     codes: Uint16s,
 ) -> None:
-    """Round elements to the levels of the table; `levels` and `symbols` have two rows of a number for each level."""
+    """Round elements to the levels of the table; the codes of neighbours are `steps` apart, up to multiples of 256.
+
+    `z` is overwritten; `below` is a buffer as long. Loops that look up numbers are apart from those that become SIMD.
+    """
     low, high = halves(stream)
     top = middle + middle
     for index in range(z.size):
         exact = z[index] * scale + middle
         exact = exact if exact > 0 else np.float32(0.0)  # NaN is not above 0
         exact = exact if exact < top else top
-        below = np.int32(exact)
-        threshold = np.int32((exact - levels[0, below]) * levels[1, below] * _RESOLUTION)
+        below[index] = np.uint32(np.int32(exact))
+        z[index] = exact
+    for index in range(z.size):
+        z[index] = (z[index] - lows[below[index]]) * slopes[below[index]]
+    for index in range(z.size):
         random = draw(low, high, np.uint32(counter + index))
-        up = np.int32(np.int32(random >> np.uint32(2)) < threshold)
-        codes[index] = np.uint16(symbols[up, below])
+        codes[index] = np.uint16(np.int32(random >> np.uint32(2)) < np.int32(z[index] * _RESOLUTION))
+    for index in range(z.size):
+        codes[index] = np.uint16((lower[below[index]] + codes[index] * steps[below[index]]) & np.uint16(255))
 
 
 @kernel(
-    "void(float32[::1], float32[::1], uint64, uint64, int64, int64, float32, float32, float32[:, ::1], int32[:, ::1],"
-    " int64, uint8[::1])"
+    "void(float32[::1], float32[::1], uint64, uint64, int64, int64, float32, float32, float32[::1], float32[::1],"
+    " uint16[::1], uint16[::1], int64, uint8[::1])"
 )
 def _encode(
     x: Float32s,
@@ -57,14 +67,17 @@ def _encode(
     width: int,
     scale: np.float32,
     middle: np.float32,
-    levels: Float32s,
-    symbols: Int32s,
+    lows: Float32s,
+    slopes: Float32s,
+    lower: Uint16s,
+    steps: Uint16s,
     position: int,
     payload: Uint8s,
 ) -> None:
     """Write the codes of `x` into `payload`, from byte `position` on."""
     room, other = np.empty(LONGEST, np.float32), np.empty(LONGEST, np.float32)
     codes, staged = np.empty(BLOCK, np.uint16), np.empty(BLOCK // 4 + 1, np.uint64)
+    below = np.empty(BLOCK, np.uint32)
     for number in range(norms.size):
         part = x[number * block : min((number + 1) * block, x.size)]
         length = pad(part.size)
@@ -73,7 +86,8 @@ def _encode(
         stream = stream_bits(key, np.uint64(number))
         for first in range(0, length, BLOCK):
             count = min(BLOCK, length - first)
-            _round_block(z[first : first + count], stream, first, scale, middle, levels, symbols, codes)
+            some, places = z[first : first + count], below[:count]
+            _round_block(some, stream, first, scale, middle, lows, slopes, lower, steps, places, codes)
             position = pack(codes, count, width, staged, payload, position)
 
 
@@ -108,19 +122,28 @@ def _decode_add(
 
 
 @functools.cache
-def _tables(coding: Coding) -> tuple[Array, Array, Array]:
-    """Return levels and slopes, lower and upper codes, and values by code."""
-    levels, symbols = (coding.lows, coding.slopes), (coding.lower, coding.upper)
-    return np.array(levels, np.float32), np.array(symbols, np.int32), np.array(coding.values, np.float32)
+def _tables(coding: Coding) -> tuple[Array, ...]:
+    """Return lower levels, slopes, lower codes and the steps from them to the upper ones, by level."""
+    steps = np.subtract(coding.upper, coding.lower).astype(np.uint16)
+    return (
+        np.array(coding.lows, np.float32),
+        np.array(coding.slopes, np.float32),
+        np.array(coding.lower, np.uint16),
+        steps,
+    )
+
+
+@functools.cache
+def _values(coding: Coding) -> Float32s:
+    return np.array(coding.values, np.float32)
 
 
 def encode(
     x: torch.Tensor, norms: torch.Tensor, key: int, rotation: int, block: int, coding: Coding, payload: torch.Tensor
 ) -> None:
-    levels, symbols, _ = _tables(coding)
     keys, numbers = (np.uint64(key), np.uint64(rotation)), (np.float32(coding.scale), np.float32(coding.middle))
     begin = 4 * len(norms) if coding.head else 0
-    _encode(x.numpy(), norms.numpy(), *keys, block, coding.width, *numbers, levels, symbols, begin, payload.numpy())
+    _encode(x.numpy(), norms.numpy(), *keys, block, coding.width, *numbers, *_tables(coding), begin, payload.numpy())
 
 
 def decode_add(
@@ -132,6 +155,6 @@ def decode_add(
     weight: float,
     out: torch.Tensor,
 ) -> None:
-    values, begin = _tables(coding)[2], 4 * len(norms) if coding.head else 0
-    numbers = np.uint64(rotation), block, coding.width, values, weight * coding.step, begin
+    begin = 4 * len(norms) if coding.head else 0
+    numbers = np.uint64(rotation), block, coding.width, _values(coding), weight * coding.step, begin
     _decode_add(payload.numpy(), norms.numpy(), *numbers, out.numpy())
