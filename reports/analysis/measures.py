@@ -12,7 +12,14 @@ from gradsweep import csv_columns, run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import SEED, Grid, is_method_key
 from reports.analysis.table import MARKS, NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
-from reports.analysis.targets import compare_at_equal, find_cost_of_target, get_last_values, make_run_index, select_runs
+from reports.analysis.targets import (
+    RUN,
+    compare_at_equal,
+    find_cost_of_target,
+    get_last_values,
+    make_run_index,
+    select_runs,
+)
 from reports.reading.columns import METRIC, RUN_COLUMNS, list_metrics
 from reports.reading.machines import RATES
 from reports.reading.text import choose_byte_unit, format_number, format_setting, format_settings, join_words
@@ -83,6 +90,20 @@ def name_samples(runs: pd.DataFrame) -> str:
     """Return `tokens` if all runs are trained on texts, whose samples are tokens, else `samples`."""
     is_of_texts = len(runs) and _TEXT_KEY in runs and runs[_TEXT_KEY].notna().all()
     return "tokens" if is_of_texts else "samples"
+
+
+def add_tokens(epochs: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return evaluations with the `tokens` of all workers until then, if all runs are trained on texts.
+
+    All steps of a run on texts have the same number of tokens.
+    """
+    if name_samples(runs) != "tokens":
+        return epochs
+    per_step = (runs["samples_per_second"] / runs["iterations_per_second"]).set_axis(runs.set_index(RUN).index)
+    names = pd.MultiIndex.from_frame(epochs[RUN])
+    return epochs.assign(
+        tokens=epochs["step"].to_numpy("float64", na_value=np.nan) * per_step.reindex(names).to_numpy()
+    )
 
 
 def find_least_loss(runs: pd.DataFrame) -> float | None:

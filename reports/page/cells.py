@@ -41,7 +41,7 @@ MEASURES = (
     "step_s",
     *(f"{phase}_s" for phase in csv_columns.PHASES),
 )
-X = ("step", "epoch", "time_s", "sent_bytes")
+X = ("step", "epoch", "tokens", "time_s", "sent_bytes")
 Y = ("test_accuracy", "test_loss", "train_loss", "local_test_accuracy", "consensus_distance")
 PROFILE_X, PROFILE_Y = ("step",), ("compression_error", "memory_norm")
 _POINTS, _FEWEST = 60, 12  # of a curve
@@ -70,8 +70,8 @@ def collect_cells(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> li
     for means, of_timed in zip(values, _compute_bands([measured[rows] for rows in timed]), strict=True):
         means[:, is_raced] = of_timed[:, is_raced]
     _add_own_intervals(grid.runs, timed, values)
-    y = _find_recorded(epochs)
-    curves = _average_curves(_split_by_run(grid, epochs, X, y), shown, X, y)
+    x, y = list_x(epochs), _find_recorded(epochs)
+    curves = _average_curves(_split_by_run(grid, epochs, x, y), shown, x, y)
     profiles = _average_curves(_split_by_run(grid, profile, PROFILE_X, PROFILE_Y), shown, PROFILE_X, PROFILE_Y)
     names = {key: format_settings(grid.runs[key]) for key in ("label", "workers", *grid.keys)}
     is_central = list(find_centralised(grid.runs))
@@ -162,7 +162,7 @@ def _add_own_intervals(runs: pd.DataFrame, cells: Sequence[Sequence[int]], value
 
 def collect_run_curves(grid: Grid, epochs: pd.DataFrame) -> dict[str, Any]:
     """Return the curves of single runs, by row of `grid.runs`; of too many, those of unfinished runs first."""
-    return _thin_curves(grid, epochs, X, _find_recorded(epochs))
+    return _thin_curves(grid, epochs, list_x(epochs), _find_recorded(epochs))
 
 
 def collect_run_profiles(grid: Grid, profile: pd.DataFrame, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -185,6 +185,11 @@ def _thin_curves(
         columns = round_digits(curves[row][list(thin_places(len(curves[row]), points))]).T
         found[str(row)] = dict(zip((*x, *y), map(convert_numbers, columns), strict=True))
     return {"curves": found, "left_out": len(curves) - len(rows)}
+
+
+def list_x(epochs: pd.DataFrame) -> list[str]:
+    """Return those of the columns `X` that evaluations have."""
+    return [name for name in X if name in epochs]
 
 
 def _find_recorded(epochs: pd.DataFrame) -> list[str]:

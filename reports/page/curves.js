@@ -15,6 +15,7 @@ const CURVE_Y = {
 const CURVE_X = {
   epoch: { name: "epoch", unit: "", scale: 1 },
   step: { name: "step", unit: "", scale: 1 },
+  tokens: { name: "tokens", unit: "", scale: 1 },
   time_s: { name: "training time", unit: "s", scale: 1 },
   sent_bytes: { name: "sent by one worker", unit: "B", scale: 1 },
 };

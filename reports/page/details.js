@@ -128,7 +128,7 @@ function drawRun(row) {
     });
   document.getElementById("run-controls").append(
     chooser("Value", "y", ["test_accuracy", "test_loss", "train_loss", ...DATA.metrics], CURVE_Y),
-    chooser("Against", "x", ["epoch", "step", "time_s", "sent_bytes"], CURVE_X),
+    chooser("Against", "x", DATA.curve_x, CURVE_X),
   );
   draw();
 }

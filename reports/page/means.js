@@ -1,6 +1,6 @@
 // Means of the chosen runs of a cell, as reports/page/cells.py computes those of all of its runs.
 
-const [CURVE_KEYS, PROFILE_KEYS] = [["step", "epoch", "time_s", "sent_bytes"], ["step"]]; // x of curves; all else is y
+const [CURVE_KEYS, PROFILE_KEYS] = [DATA.curve_x, ["step"]]; // x of curves; all else is y
 
 // [mean, low, high] with the 95 % interval by Student's t; [mean] of a single value; null without one.
 function bandOf(values) {

@@ -3,7 +3,7 @@
 const PLOTS = {
   scaling: scalingPlot,
   accuracy: (host) =>
-    curvesPlot(host, "Over training", "curve", ["epoch", "step", "time_s", "sent_bytes"], ["test_accuracy", "test_loss", "train_loss", ...DATA.metrics, "local_test_accuracy", "consensus_distance"]),
+    curvesPlot(host, "Over training", "curve", DATA.curve_x, ["test_accuracy", "test_loss", "train_loss", ...DATA.metrics, "local_test_accuracy", "consensus_distance"]),
   pareto: paretoPlot,
   error: (host) =>
     curvesPlot(host, "Compression over training", "profile", ["step"], ["compression_error", "memory_norm"]),

@@ -114,7 +114,8 @@ def _collect_data(
     grid: Grid, table: ReportTable, details: Sequence[Mapping[str, Any]], epochs: pd.DataFrame, profile: pd.DataFrame
 ) -> dict[str, Any]:
     """Return the data of the page's scripts."""
-    methods = grid.by_method
+    methods, epochs = grid.by_method, measures.add_tokens(epochs, grid.runs)
+    x = cells.list_x(epochs)
     found = cells.collect_cells(methods, epochs, profile)
     return {
         "runs": runs.encode_table(table, details),
@@ -130,7 +131,8 @@ def _collect_data(
         "quantiles": cells.list_quantiles(found),
         "curves": cells.collect_run_curves(grid, epochs),
         "profiles": cells.collect_run_profiles(grid, profile, found),
-        "progress": "step" if is_evaluated_by_step(epochs) else "epoch",
+        "curve_x": x,
+        "progress": "tokens" if "tokens" in x else "step" if is_evaluated_by_step(epochs) else "epoch",
         "shows_error": measures.shows_error(grid.runs.loc[grid.runs["status"] == run_directory.DONE, "accuracy"]),
         "labels": [
             {"name": label, "colour": look.colour, "marker": look.marker}

@@ -115,6 +115,12 @@ def make_bytes_axis(sent: pd.Series) -> XAxis:
     return XAxis("bytes", "bytes sent", "sent_bytes", label, size=size, nothing="nothing sent")
 
 
+def make_tokens_axis(most: float) -> XAxis:
+    """Return the axis of tokens that all workers have seen, in the unit that suits the most."""
+    size, unit = (1e9, "billion ") if most > 2e9 else (1e6, "million ") if most > 2e6 else (1e3, "thousand ")
+    return XAxis("tokens", "tokens", "tokens", f"{unit}tokens", size=size)
+
+
 def choose_middle_unit(sizes: np.ndarray) -> tuple[float, str]:
     """Return the unit of bytes that suits the middle of the positive sizes on a logarithmic axis."""
     known = sizes[np.isfinite(sizes) & (sizes > 0)]
@@ -248,7 +254,7 @@ def plot_curves(layout: Layout, frame: pd.DataFrame, x: XAxis, y: YAxis) -> Plot
     for axis, ends in zip(axes, drawn, strict=True) if is_log else ():
         _name_zeros(axis, ends, layout)
     layouts.draw_grid(blocks)
-    if x.column in ("epoch", "step"):  # only here do all lines end at the same place
+    if x.column in ("epoch", "step", "tokens"):  # only here do all lines end at the same place
         for axis, ends in zip(axes, drawn, strict=True):
             if len(ends) <= _MAX_LABELLED:
                 marks.label_ends(axis, ends, layout)

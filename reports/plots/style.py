@@ -63,17 +63,21 @@ def choose_looks(labels: Sequence[str]) -> dict[str, Look]:
     """Return the look of each label (`qsgd`, `qsgd levels=7`), from the name of its compressor.
 
     Variants of one compressor share its colour, from dark to light, and differ in their marker. A known compressor has
-    the same colour in every plot.
+    the same colour in every plot. Where algorithms were swept, a label begins with its algorithm (`choco topk`), whose
+    colour it has; a compressor with the baseline's algorithm (`sgd topk`) has its own.
     """
     variants: dict[str, list[str]] = {}
     for label in labels:
-        variants.setdefault(label.partition(" ")[0], []).append(label)
+        first, *rest = label.split(" ")
+        named = first in BASELINES and rest and "=" not in rest[0]
+        variants.setdefault(rest[0] if named else first, []).append(label)
     places = _choose_colours([name for name in variants if name not in BASELINES])
-    return {
+    looks = {
         label: _make_look(places.get(name), position, len(members))
         for name, members in variants.items()
         for position, label in enumerate(members)
     }
+    return {label: looks[label] for label in labels}
 
 
 def _choose_colours(names: Sequence[str]) -> dict[str, int]:

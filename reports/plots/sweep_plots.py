@@ -17,7 +17,7 @@ import matplotlib
 import pandas as pd
 
 from reports.analysis.grid import Grid
-from reports.analysis.measures import name_samples
+from reports.analysis.measures import add_tokens, name_samples
 from reports.analysis.targets import is_evaluated_by_step
 from reports.plots import bars, curves, pareto, scaling, style, swept
 from reports.plots.layout import lay_out_panels
@@ -41,7 +41,11 @@ def list_makers(grid: Grid, epochs: pd.DataFrame, profile: pd.DataFrame) -> dict
         importlib.import_module("scipy.special")  # for the intervals: once for all forks
     apart, together = lay_out_panels(methods, runs, ["workers"]), lay_out_panels(methods, runs, [])
     time, sent = curves.make_time_axis(epochs["time_s"].max()), curves.make_bytes_axis(epochs["sent_bytes"])
-    progress = curves.STEP if is_evaluated_by_step(epochs) else curves.EPOCH
+    epochs, progress = add_tokens(epochs, runs), curves.EPOCH
+    if "tokens" in epochs:
+        progress = curves.make_tokens_axis(epochs["tokens"].max())
+    elif is_evaluated_by_step(epochs):
+        progress = curves.STEP
     make = functools.partial
     found: dict[str, Maker] = {
         "race": make(bars.plot_race, apart),

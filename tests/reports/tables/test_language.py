@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 import reports
 from gradsweep.run_directory import RESULT
 from reports.analysis.grid import Grid, lay_out_runs
-from reports.analysis.measures import list_measures, name_samples
+from reports.analysis.measures import add_tokens, list_measures, name_samples
 from reports.building.sweep_report import build_report
 from reports.plots.layout import GREY
 from reports.plots.sweep_plots import make_plots
@@ -59,7 +59,20 @@ def test_samples_of_texts_are_tokens(tmp_path: Path) -> None:
     plots = {plot.name: plot for plot in make_plots(grid, report.epochs, report.profile)}
     assert "[tokens/s]" in plots["pareto_throughput"].figure.axes[0].get_xlabel()
     build_report(sweep, pictures=())
-    assert '"unit_of_samples":"tokens"' in (sweep / "report.html").read_text(encoding="utf-8")
+    page = (sweep / "report.html").read_text(encoding="utf-8")
+    assert '"unit_of_samples":"tokens"' in page and '"progress":"tokens"' in page
+
+
+def test_losses_of_texts_are_drawn_against_the_tokens_of_all_workers(tmp_path: Path) -> None:
+    sweep = make_sweep(tmp_path)
+    report = reports.load(sweep)
+    evaluated = add_tokens(report.epochs, report.runs)
+    samples = report.steps.groupby("run", observed=True)["samples"].mean()
+    assert np.allclose(evaluated["tokens"], evaluated["step"] * evaluated["run"].map(samples).astype(float))
+    plots = {plot.name: plot for plot in make_plots(load_grid(sweep), report.epochs, report.profile)}
+    (axis,) = plots["loss_tokens"].figure.axes
+    assert axis.get_xlabel() == "thousand tokens" and "loss_epoch" not in plots
+    assert axis.dataLim.x1 == pytest.approx(evaluated["tokens"].max() / 1e3)
 
 
 def test_samples_of_other_data_and_of_both_are_samples(tmp_path: Path) -> None:
@@ -91,7 +104,7 @@ def test_the_least_loss_is_a_line_where_all_runs_share_it(
     sweep = make_sweep(tmp_path, least=least)
     report = reports.load(sweep)
     plots = {plot.name: plot for plot in make_plots(load_grid(sweep), report.epochs, report.profile)}
-    for name in ("loss_epoch", "loss_time", "loss_bytes", "accuracy_epoch"):
+    for name in ("loss_tokens", "loss_time", "loss_bytes", "accuracy_tokens"):
         figure = plots[name].figure
         (axis,) = figure.axes
         expected = lines if name.startswith("loss") else []
@@ -113,7 +126,7 @@ def test_other_runs_have_no_least_loss(tmp_path: Path) -> None:
 
 
 def test_runs_that_were_evaluated_within_epochs_have_curves_against_steps_on_the_page(tmp_path: Path) -> None:
-    sweep = make_sweep(tmp_path)
+    sweep = make_sweep(tmp_path, [{"name": "digits"}] * 2)
     build_report(sweep, pictures=())
     assert '"progress":"epoch"' in (sweep / "report.html").read_text(encoding="utf-8")
     for path in sweep.glob("runs/*/epochs.csv"):
