@@ -21,7 +21,7 @@ from trainers.rules.idle_options import find_idle
 from trainers.rules.resolve import resolve
 
 SETTINGS = {"mpi": {"command": ["true", "{workers}"]}, "launcher": {"cluster": "local"}}
-NO_TOPOLOGY = "valid is together with algorithm=dpsgd,choco,deep_squeeze,dcd,ecd,sgp; here algorithm="
+NO_TOPOLOGY = "valid is together with algorithm=dpsgd,choco,deep_squeeze,dcd,ecd,sgp,noloco; here algorithm="
 
 
 def checked(
