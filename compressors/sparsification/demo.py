@@ -152,7 +152,7 @@ class DeMo(Chunked):
     def _add_cosines(
         kept: torch.Tensor, values: torch.Tensor, parts: Sequence[grids.Grid], weight: float, total: torch.Tensor
     ) -> None:
-        """Add weight times what has these coefficients at `kept`, positions in the order of their blocks, to `total`."""
+        """Add weight times what has these coefficients at `kept`, positions in the order of blocks, to `total`."""
         pieces, compute = cosines.cut(parts, total.device), cosines.Transform(inverse=True)
         if not pieces:
             return

@@ -40,7 +40,7 @@ class Transform:
 
     def __init__(self, *, inverse: bool = False) -> None:
         self.inverse = inverse
-        self._memory = [torch.empty(0)] * 3
+        self._memory = [torch.empty(0)] * 2
 
     def _take(self, number: int, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
         if self._memory[number].numel() < like.numel() or self._memory[number].device != like.device:
@@ -61,7 +61,7 @@ class Transform:
             if piece.height == 1:
                 return rows.view(-1)
             shape = -1, piece.height, piece.columns
-            return torch.matmul(left, rows.view(shape), out=self._take(2, x, shape)).view(-1)
+            return torch.matmul(left, rows.view(shape), out=source.view(shape)).view(-1)
 
 
 def transform(x: torch.Tensor, grids: Sequence[Grid], *, inverse: bool = False) -> torch.Tensor:
