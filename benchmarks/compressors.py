@@ -4,15 +4,16 @@
 
 One core, 11.2 M float32 (normal noise of the standard deviation 0.001), encode and decode together. Every repetition
 runs everything once, one after the other, so that whatever else the machine does hits all of them alike; ratios
-are medians of the ratios within a repetition. `svd` and `powersgd` get the layers of ResNet-18, 11.2 M elements too.
+are medians of the ratios within a repetition. Methods for matrices get the layers of ResNet-18, 11.2 M elements too.
 Memory is what two steps add to the peak of a process beyond the payload, what is kept included, in percent of the
-gradient (see benchmarks/memory.py). What is compared with is in benchmarks/eager.py. For all methods and their
-options: `python -m compressors bench`.
+gradient (see benchmarks/memory.py). What is compared with is in benchmarks/eager.py; a method without a usual version
+there is compared with a copy only. For all methods and their options: `python -m compressors bench`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -44,9 +45,10 @@ class Case:
 
     method: str  # NAME[,option=value...]
     copies: float | None  # encode and decode take at most so many memory copies
-    faster: float  # and are at least so many times as fast as the eager version
-    eager: Callable[[Gradients], Any]  # builds the eager version, with methods `encode` and `decode`
+    faster: float | None = None  # and are at least so many times as fast as the eager version
+    eager: Callable[[Gradients], Any] | None = None  # builds the eager version, with methods `encode` and `decode`
     layers: bool = False
+    memory: float | None = MEMORY_PERCENT  # and take at most so many percent of the gradient
 
     @property
     def name(self) -> str:
@@ -72,6 +74,14 @@ CASES = [
     Case("thresholdv,threshold=0.0026", 4, 5, _flat("thresholdv", threshold=0.0026)),  # keeps 1 %
     Case("adaptive_threshold", 4, 5, _flat("adaptive_threshold")),
     Case("randomk,ratio=0.01", 1, 5, _flat("randomk", ratio=0.01)),
+    Case("fp8", 5),
+    Case("statistical", 5),
+    Case("eden", 8),
+    Case("thc", 8),
+    Case("chunk_topk", 6, layers=True),
+    Case("demo", 12, layers=True, memory=10),
+    Case("acp_sgd,rank=2", None, layers=True),
+    Case("dion", None, layers=True, memory=None),
     Case("svd,rank=3", None, 25, lambda room: eager.LayerSVD(room.steps[0], room.means, 3), layers=True),
     Case("powersgd,rank=2", None, 1.5, lambda room: eager.LayerPowerSGD(room.steps[0], room.means, 2), layers=True),
 ]
@@ -85,7 +95,7 @@ class Result:
     bits: float
     encode: Times
     decode: Times
-    eager: Times
+    eager: Times | None
     memory: float | None  # percent
 
     @property
@@ -93,16 +103,16 @@ class Result:
         return (self.encode + self.decode).ratio
 
     @property
-    def faster(self) -> float:
-        return self.eager.compare_with((self.encode + self.decode).seconds)
+    def faster(self) -> float | None:
+        return None if self.eager is None else self.eager.compare_with((self.encode + self.decode).seconds)
 
     @property
     def missed(self) -> str:
         """The promises that do not hold."""
         is_missed = {
             "copy": self.case.copies is not None and self.copies > self.case.copies,
-            "eager": self.faster < self.case.faster,
-            "memory": self.memory is not None and self.memory > MEMORY_PERCENT,
+            "eager": self.faster is not None and self.faster < (self.case.faster or 0.0),
+            "memory": self.memory is not None and self.memory > (self.case.memory or math.inf),
         }
         return ", ".join(name for name in is_missed if is_missed[name])
 
@@ -112,9 +122,10 @@ def measure(cases: Sequence[Case], room: Gradients, repeats: int) -> list[Result
     workers = {case: Worker(parse(case.method), room) for case in cases}
     operations: dict[str, Operation] = {}
     for case, worker in workers.items():
-        usual = case.eager(room)
         operations |= {f"{case.name}/encode": worker.encode, f"{case.name}/decode": worker.decode}
-        operations |= {f"{case.name}/eager encode": usual.encode, f"{case.name}/eager decode": usual.decode}
+        if case.eager is not None:
+            usual = case.eager(room)
+            operations |= {f"{case.name}/eager encode": usual.encode, f"{case.name}/eager decode": usual.decode}
     times = bench_timing.time_interleaved(operations, room.copy, repeats)
     return [
         Result(
@@ -122,7 +133,7 @@ def measure(cases: Sequence[Case], room: Gradients, repeats: int) -> list[Result
             8 * worker.payload_bytes / room.elements,
             times[f"{case.name}/encode"],
             times[f"{case.name}/decode"],
-            times[f"{case.name}/eager encode"] + times[f"{case.name}/eager decode"],
+            times[f"{case.name}/eager encode"] + times[f"{case.name}/eager decode"] if case.eager else None,
             extra_memory(case, room),
         )
         for case, worker in workers.items()
@@ -153,10 +164,10 @@ def _cells(result: Result) -> list[str]:
         f"{1e3 * result.decode.median:.2f}",
         f"{result.copies:.2f}",
         "-" if copies is None else f"{copies:g}",
-        f"{result.faster:.1f}",
-        f"{result.case.faster:g}",
+        "-" if result.faster is None else f"{result.faster:.1f}",
+        "-" if result.case.faster is None else f"{result.case.faster:g}",
         "-" if result.memory is None else f"{result.memory:.1f}",
-        f"{MEMORY_PERCENT:g}",
+        "-" if result.case.memory is None else f"{result.case.memory:g}",
         result.missed,
     ]
 

@@ -81,22 +81,37 @@ class DeMo(Chunked):
         return None if self.signs and count_elements(shape) else super().payload_size(shape)
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
-        coefficients = cosines.transform(buffers.as_float32(x), self.divide(x.shape))
-        pack = self._pack_signs if self.signs else self.pack_blocks
-        return pack(coefficients, x.shape, key, out)
+        places, values = self._select_coefficients(buffers.as_float32(x), self.divide(x.shape))
+        if self.signs:
+            return self._pack_signs(places, values, x.shape, out)
+        return self.pack(places, values, x.numel(), key, out, blocks=self.blocks(x.shape))
 
-    def _pack_signs(self, x: torch.Tensor, shape: Sequence[int], key: Key, out: torch.Tensor | None) -> torch.Tensor:
-        parts, kernels = self.divide(shape), backend.load("sparse", x.device)
-        places = grids.select(x, parts)
-        values = x.index_select(0, grids.locate(places, parts))
+    @staticmethod
+    def _select_coefficients(x: torch.Tensor, parts: Sequence[grids.Grid]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the places of the largest coefficients of all blocks, and their values."""
+        places, values, compute = [], [], cosines.Transform()
+        for piece in cosines.cut(parts, x.device):
+            coefficients = compute(x[piece.start : piece.stop], piece)
+            inside = dataclasses.replace(piece, start=0)
+            kept = grids.select(coefficients, [inside])
+            values.append(coefficients.index_select(0, grids.locate(kept, [inside])))
+            places.append(kept + piece.start)
+        if not places:
+            return torch.empty(0, dtype=torch.int64, device=x.device), x.new_empty(0)
+        return torch.cat(places), torch.cat(values)
+
+    def _pack_signs(
+        self, places: torch.Tensor, values: torch.Tensor, shape: Sequence[int], out: torch.Tensor | None
+    ) -> torch.Tensor:
+        kernels, count = backend.load("sparse", places.device), count_elements(shape)
         broken = not bool(values.isfinite().all())
         sent = torch.zeros_like(values, dtype=torch.bool) if broken else values != 0
         blocks = self.blocks(shape) if bool(sent.all()) else []
         places, values = places[sent], values[sent]
         option = "delta" if self.indices == "packed" and not blocks else self.indices
-        plan = positions.plan(kernels, places, len(x), option, None, blocks)
+        plan = positions.plan(kernels, places, count, option, None, blocks)
         start = positions.HEADER + plan.size
-        payload = buffers.prepare(out, start + compute_packed_size(len(places), 1), x.device)
+        payload = buffers.prepare(out, start + compute_packed_size(len(places), 1), places.device)
         begin(kernels, places, plan, int(broken), payload, blocks)
         kernels.write_packed((values < 0).long(), 2, 1, payload[start:])
         return buffers.deliver(payload, out)
@@ -135,9 +150,23 @@ class DeMo(Chunked):
             if values.dim() == 0:
                 total += values
                 return
-            coefficients = torch.zeros_like(total)
-            coefficients[kept] = values
-            total.add_(cosines.transform(coefficients, self.divide(out.shape), inverse=True), alpha=weight)
+            self._add_cosines(kept, values, self.divide(out.shape), weight, total)
+
+    @staticmethod
+    def _add_cosines(
+        kept: torch.Tensor, values: torch.Tensor, parts: Sequence[grids.Grid], weight: float, total: torch.Tensor
+    ) -> None:
+        """Add weight times what has these coefficients at `kept`, positions in the order of blocks, to `total`."""
+        pieces, compute = cosines.cut(parts, total.device), cosines.Transform(inverse=True)
+        if not pieces:
+            return
+        ends = torch.tensor([piece.stop for piece in pieces], device=total.device)
+        counts = torch.bucketize(kept, ends, right=True).bincount(minlength=len(pieces)).tolist()
+        room = total.new_empty(max(piece.stop - piece.start for piece in pieces))
+        for piece, inside, some in zip(pieces, kept.split(counts), values.split(counts), strict=True):
+            coefficients = room[: piece.stop - piece.start].zero_()
+            coefficients[inside - piece.start] = some
+            total[piece.start : piece.stop].add_(compute(coefficients, piece), alpha=weight)
 
     def average(self, payloads: Sequence[torch.Tensor], out: torch.Tensor, key: Key) -> None:
         coefficients = torch.zeros(out.numel(), device=out.device)
@@ -154,6 +183,5 @@ class DeMo(Chunked):
                 total += values
                 return
             parts = self.divide(out.shape)
-            exact, coefficients = cosines.transform(buffers.as_float32(out), parts), torch.zeros_like(total)
-            coefficients[kept] = exact[kept]
-            total.sub_(cosines.transform(coefficients, parts, inverse=True))
+            exact = cosines.transform(buffers.as_float32(out), parts)
+            self._add_cosines(kept, exact[kept], parts, -1.0, total)

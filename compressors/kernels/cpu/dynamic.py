@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, array
+from compressors.kernels.cpu import byte_levels
+from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
-from compressors.kernels.cpu.scales import NAN, canonical, divisor_of, factor_of, is_scale, largest, load, store
+from compressors.kernels.cpu.scales import NAN, canonical, divisor_of, largest, store
 from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
 
 _LEVELS = np.array(VALUES, np.float32)
@@ -64,31 +65,10 @@ def _encode(x: Float32s, bits: Int32s, bucket: int, payload: Uint8s) -> None:
             _find_codes(x[start:stop], bits[start:stop], divisor_of(scale), codes[start:stop])
 
 
-@kernel("boolean(uint8[::1], int64, float32[::1], float64, float32[::1])")
-def _decode_add(payload: Uint8s, bucket: int, levels: Float32s, weight: float, out: Float32s) -> bool:
-    """Add weight * Q(x), decoded from `payload` of the right length, to `out`.
-
-    Return False if `encode` cannot have written the norms.
-    """
-    buckets = (out.size + bucket - 1) // bucket
-    codes = payload[4 * buckets :]
-    for number in range(buckets):
-        scale = load(payload, number)
-        if not is_scale(scale):
-            return False
-        factor = factor_of(scale, weight)
-        start = number * bucket
-        part = out[start : min(start + bucket, out.size)]
-        sent = codes[start : start + part.size]
-        for index in range(part.size):
-            part[index] += factor * levels[sent[index]]
-    return True
-
-
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
     values = x.numpy()
     _encode(values, values.view(np.int32), bucket, payload.numpy())
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return bool(_decode_add(array(payload), bucket, _LEVELS, weight, array(out)))
+    return byte_levels.decode_add(payload, _LEVELS, 127, bucket, weight, out)

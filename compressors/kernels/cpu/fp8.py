@@ -7,7 +7,8 @@ import functools
 import numpy as np
 import torch
 
-from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s, array
+from compressors.kernels.cpu import byte_levels
+from compressors.kernels.cpu.primitives.arrays import Float32s, Int32s, Uint8s
 from compressors.kernels.cpu.primitives.jit import helper, kernel
 from compressors.kernels.cpu.primitives.rounding import round_stochastically
 from compressors.kernels.cpu.primitives.streams import draw, halves
@@ -17,10 +18,7 @@ from compressors.kernels.cpu.scales import (
     bits_of,
     canonical,
     divisor_of,
-    factor_of,
-    is_scale,
     largest,
-    load,
     store,
     stream_of,
 )
@@ -110,29 +108,6 @@ def _encode(
             )
 
 
-@kernel("boolean(uint8[::1], int64, int32, float32[::1], float64, float32[::1])")
-def _decode_add(payload: Uint8s, bucket: int, top: np.int32, levels: Float32s, weight: float, out: Float32s) -> bool:
-    """Add weight * Q(x), decoded from `payload` of the right length, to `out`.
-
-    Return False if `encode` cannot have written the payload.
-    """
-    buckets = (out.size + bucket - 1) // bucket
-    codes = payload[4 * buckets :]
-    above = np.int32(0)
-    for number in range(buckets):
-        scale = load(payload, number)
-        if not is_scale(scale):
-            return False
-        factor = factor_of(scale, weight)
-        start = number * bucket
-        part = out[start : min(start + bucket, out.size)]
-        sent = codes[start : start + part.size]
-        for index in range(part.size):
-            above = max(above, np.int32(sent[index] & np.uint8(127)))
-            part[index] += factor * levels[sent[index]]
-    return bool(above <= top)
-
-
 @functools.cache
 def _numbers(name: str) -> tuple[Float32s, np.int32, np.int32]:
     form = FORMATS[name]
@@ -151,5 +126,4 @@ def encode(x: torch.Tensor, key: int, name: str, bucket: int, stochastic: bool, 
 
 
 def decode_add(payload: torch.Tensor, name: str, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    top = np.int32(FORMATS[name].top)
-    return bool(_decode_add(array(payload), bucket, top, _levels(name), weight, array(out)))
+    return byte_levels.decode_add(payload, _levels(name), FORMATS[name].top, bucket, weight, out)

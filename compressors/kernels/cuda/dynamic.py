@@ -9,16 +9,14 @@ import triton
 import triton.language as tl
 
 from compressors.kernels import dynamic_map
-from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling
+from compressors.kernels.cuda import byte_levels
+from compressors.kernels.cuda.primitives.buckets import launch_tiles, tile, tiling
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     MAGNITUDE,
-    add_to,
     canonical,
     divide_by_scales,
-    factor_of,
     largest_magnitudes,
-    read_scales,
 )
 
 _DECADES = tl.constexpr(dynamic_map.DECADES)
@@ -73,17 +71,6 @@ def _encode(
     tl.store(payload + header + index, code.to(tl.uint8), mask=exists)
 
 
-@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight"])
-def _decode_add(
-    payload, out, wrong, count, bucket, across, header, weight, values, ROWS: tl.constexpr, COLS: tl.constexpr
-) -> None:
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
-    norm, bad = read_scales(payload, number, real)
-    code = tl.load(payload + header + index, mask=exists, other=0).to(tl.int32)
-    add_to(out, index, exists, factor_of(norm, weight)[:, None] * tl.load(values + code))
-    tl.store(wrong, 1, mask=bad > 0)
-
-
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
     tiles = tiling(len(x), bucket)
     norms = payload if tiles.whole else largest_magnitudes(x, bucket)
@@ -92,4 +79,4 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return decode_tiles(_decode_add, payload, bucket, weight, out, _values(out.device))
+    return byte_levels.decode_add(payload, _values(out.device), 127, bucket, weight, out)

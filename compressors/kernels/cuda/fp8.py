@@ -8,19 +8,17 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling
+from compressors.kernels.cuda import byte_levels
+from compressors.kernels.cuda.primitives.buckets import launch_tiles, tile, tiling
 from compressors.kernels.cuda.primitives.launch import wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     MAGNITUDE,
-    add_to,
     bucket_draws,
     canonical,
     divide_by_scales,
     draw_round_up,
-    factor_of,
     largest_magnitudes,
-    read_scales,
 )
 from compressors.kernels.fp8_formats import FORMATS
 
@@ -80,29 +78,6 @@ def _encode(
     tl.store(payload + header + index, code.to(tl.uint8), mask=exists)
 
 
-@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight"])
-def _decode_add(
-    payload,
-    out,
-    wrong,
-    count,
-    bucket,
-    across,
-    header,
-    weight,
-    values,
-    TOP: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-) -> None:
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
-    norm, bad = read_scales(payload, number, real)
-    code = tl.load(payload + header + index, mask=exists, other=0).to(tl.int32)
-    add_to(out, index, exists, factor_of(norm, weight)[:, None] * tl.load(values + code))
-    above = tl.max(tl.max(((code & 127) > TOP).to(tl.int32), axis=1), axis=0)
-    tl.store(wrong, 1, mask=(bad > 0) | (above > 0))
-
-
 def encode(x: torch.Tensor, key: int, name: str, bucket: int, stochastic: bool, payload: torch.Tensor) -> None:
     form, tiles = FORMATS[name], tiling(len(x), bucket)
     norms = payload if tiles.whole else largest_magnitudes(x, bucket)
@@ -123,4 +98,4 @@ def encode(x: torch.Tensor, key: int, name: str, bucket: int, stochastic: bool, 
 
 
 def decode_add(payload: torch.Tensor, name: str, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return decode_tiles(_decode_add, payload, bucket, weight, out, _values(name, out.device), TOP=FORMATS[name].top)
+    return byte_levels.decode_add(payload, _values(name, out.device), FORMATS[name].top, bucket, weight, out)

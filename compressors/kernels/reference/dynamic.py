@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.buffers import write_floats
 from compressors.kernels.dynamic_map import EIGHT_NINTHS, ONE, PARTS, SLOPES, STARTS, VALUES
+from compressors.kernels.reference import byte_levels
 from compressors.kernels.reference.primitives.buckets import sections
-from compressors.kernels.reference.scales import are_scales, norms
+from compressors.kernels.reference.scales import norms
 
 
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
@@ -32,10 +33,4 @@ def _ranks(y: torch.Tensor) -> torch.Tensor:
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
     """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
     the norms."""
-    values = torch.tensor(VALUES, device=out.device)
-    for _, part, head, codes in sections(payload, out, bucket, 4, 8):
-        norm = read_floats(head)
-        if not are_scales(norm):
-            return False
-        part += (norm.double() * weight).float()[:, None] * values[codes.long()]
-    return True
+    return byte_levels.decode_add(payload, torch.tensor(VALUES, device=out.device), 127, bucket, weight, out)

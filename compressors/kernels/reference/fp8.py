@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from compressors.kernels.buffers import read_floats, write_floats
+from compressors.kernels.buffers import write_floats
 from compressors.kernels.fp8_formats import FORMATS
+from compressors.kernels.reference import byte_levels
 from compressors.kernels.reference.primitives.buckets import sections
-from compressors.kernels.reference.scales import are_scales, bucket_draws, norms, round_stochastically
+from compressors.kernels.reference.scales import bucket_draws, norms, round_stochastically
 
 
 def encode(x: torch.Tensor, key: int, name: str, bucket: int, stochastic: bool, payload: torch.Tensor) -> None:
@@ -35,10 +36,5 @@ def decode_add(payload: torch.Tensor, name: str, bucket: int, weight: float, out
     """Add weight * Q(x), decoded from `payload`, to `out` (n,) float32; return False if `encode` cannot have written
     it."""
     form = FORMATS[name]
-    values = torch.tensor(form.list_values(), device=out.device)
-    for _, part, head, codes in sections(payload, out, bucket, 4, 8):
-        norm = read_floats(head)
-        if not are_scales(norm) or bool(((codes & 127) > form.top).any()):
-            return False
-        part += (norm.double() * weight).float()[:, None] * values[codes.long()]
-    return True
+    levels = torch.tensor(form.list_values(), device=out.device)
+    return byte_levels.decode_add(payload, levels, form.top, bucket, weight, out)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from compressors.kernels import threads
 from compressors.lazy import torch
-from compressors.sparsification.blocks.grids import Grid
+from compressors.sparsification.blocks.grids import Grid, split
 
 _PIECE = 1 << 15
 """Elements that are transformed at once, on the CPU: they stay in the cache between both products."""
@@ -26,25 +26,47 @@ def build_basis(size: int, device: torch.device) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.float64).float().to(device)
 
 
+def cut(grids: Sequence[Grid], device: torch.device) -> list[Grid]:
+    """Return the pieces that are transformed at once, one behind the other."""
+    return split(grids, _PIECE) if device.type == "cpu" else list(grids)
+
+
+class Transform:
+    """The DCT-II of the blocks of pieces; it keeps memory from piece to piece.
+
+    Args:
+        inverse: find what a tensor is the DCT-II of.
+    """
+
+    def __init__(self, *, inverse: bool = False) -> None:
+        self.inverse = inverse
+        self._memory = [torch.empty(0)] * 2
+
+    def _take(self, number: int, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        if self._memory[number].numel() < like.numel() or self._memory[number].device != like.device:
+            self._memory[number] = torch.empty_like(like)
+        return self._memory[number][: like.numel()].view(shape)
+
+    def __call__(self, x: torch.Tensor, piece: Grid) -> torch.Tensor:
+        """Return the transform of `x` (n,) float32, laid out as `piece`; the next call overwrites it."""
+        down, across = build_basis(piece.height, x.device), build_basis(piece.width, x.device)
+        # Forward D_h X D_w^T, backward D_h^T X D_w.
+        left = down.t() if self.inverse else down
+        right = across if self.inverse else across.t()
+        flat = -1, piece.width
+        # Copied first: a library's sums depend on the alignment of what it reads.
+        source, rows = self._take(0, x, flat), self._take(1, x, flat)
+        with threads.single_thread(), torch.no_grad():
+            torch.mm(source.copy_(x.view(flat)), right, out=rows)
+            if piece.height == 1:
+                return rows.view(-1)
+            shape = -1, piece.height, piece.columns
+            return torch.matmul(left, rows.view(shape), out=source.view(shape)).view(-1)
+
+
 def transform(x: torch.Tensor, grids: Sequence[Grid], *, inverse: bool = False) -> torch.Tensor:
     """Return the DCT-II of every block of `x` (n,) float32, or with `inverse` what it is the DCT-II of."""
-    out = torch.empty_like(x)
-    with threads.single_thread(), torch.no_grad():
-        for grid in grids:
-            _transform(x[grid.start : grid.stop], grid, inverse, out[grid.start : grid.stop])
+    out, compute = torch.empty_like(x), Transform(inverse=inverse)
+    for piece in cut(grids, x.device):
+        out[piece.start : piece.stop] = compute(x[piece.start : piece.stop], piece)
     return out
-
-
-def _transform(x: torch.Tensor, grid: Grid, inverse: bool, out: torch.Tensor) -> None:
-    down, across = build_basis(grid.height, x.device), build_basis(grid.width, x.device)
-    # Forward D_h X D_w^T, backward D_h^T X D_w.
-    left = down.t() if inverse else down
-    right = across if inverse else across.t()
-    shape = (-1, grid.height, grid.columns) if grid.height > 1 else (-1, 1, grid.width)
-    source, target = x.view(shape), out.view(shape)
-    step = max(1, _PIECE // (shape[1] * shape[2])) if x.device.type == "cpu" else len(source)
-    for first in range(0, len(source), step):
-        # Into new memory: a library's sums depend on the alignment of what it reads.
-        part = source[first : first + step].clone()
-        rows = torch.mm(part.view(-1, grid.width), right).view(part.shape)
-        target[first : first + step] = torch.matmul(left, rows) if grid.height > 1 else rows

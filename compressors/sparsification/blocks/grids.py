@@ -92,6 +92,24 @@ def _cut(shape: tuple[int, ...], block: int, k: int, how: str) -> tuple[Grid, ..
     return (Grid(0, rows, columns, height, width, min(k, height * width)),)
 
 
+def split(grids: Sequence[Grid], elements: int) -> list[Grid]:
+    """Return the grids cut into grids of whole blocks with about so many elements each, one behind the other."""
+    found = []
+    for grid in grids:
+        if grid.height > 1:
+            rows = max(1, elements // (grid.height * grid.columns)) * grid.height
+            sizes = [(min(rows, grid.rows - first), grid.columns) for first in range(0, grid.rows, rows)]
+        else:
+            area = grid.rows * grid.columns
+            wide = max(1, elements // grid.width) * grid.width
+            sizes = [(1, min(wide, area - first)) for first in range(0, area, wide)]
+        start = grid.start
+        for size in sizes:
+            found.append(dataclasses.replace(grid, start=start, rows=size[0], columns=size[1]))
+            start = found[-1].stop
+    return found
+
+
 def select(x: torch.Tensor, grids: Sequence[Grid]) -> torch.Tensor:
     """Return the places of the largest magnitudes of every block of `x` (n,): ascending int64.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -106,6 +107,19 @@ def test_the_transform_is_the_orthonormal_dct() -> None:
     assert cosines.transform(wave.view(-1), parts).abs().argmax() == 3
     back = cosines.transform(cosines.transform(wave.view(-1), parts), parts, inverse=True)
     assert torch.allclose(back.view(64, 64), wave, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(192, 4096), (70, 70), (100_000,), (5, 40_000), ()])
+def test_pieces_are_whole_blocks_and_cover_the_tensor(shape: tuple[int, ...]) -> None:
+    x = draw_gaussian(shape)
+    parts, flat = grids.cut(shape, 64, 8), x.reshape(-1)
+    pieces = cosines.cut(parts, x.device)
+    assert [0, *(piece.stop for piece in pieces)] == [*(piece.start for piece in pieces), len(flat)]
+    assert sum(piece.blocks.number for piece in pieces) == sum(part.blocks.number for part in parts)
+    inside = [
+        grids.select(flat[one.start : one.stop], [dataclasses.replace(one, start=0)]) + one.start for one in pieces
+    ]
+    assert torch.equal(torch.cat(inside), grids.select(flat, parts))
 
 
 def test_the_memory_of_signs_lets_go_of_the_exact_coefficients() -> None:
