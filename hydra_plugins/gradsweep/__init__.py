@@ -18,6 +18,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -134,11 +135,22 @@ class GridSweeper(BasicSweeper):
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run the grid as one batch, so that invalid points are found before the first run starts."""
         from sweep.config import grid
+        from sweep.config.schema import MEMBERS
 
         assert self.config is not None and self.launcher is not None and self.hydra_context is not None
         zipped = OmegaConf.to_container(self.config.sweep, resolve=True)["zip"]  # type: ignore[index, call-overload]
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        return [self.launcher.launch(grid.expand_points(self.params, arguments, zipped, parser), initial_job_idx=0)]
+        points = grid.expand_points(self.params, arguments, zipped, parser)
+        points = grid.drop_foreign_options(points, MEMBERS, self._list_options)
+        return [self.launcher.launch(points, initial_job_idx=0)]
+
+    def _list_options(self, overrides: Sequence[str], group: str) -> list[str]:
+        """Return the options that a group has in a config; none if Hydra refuses the config, as the composer will."""
+        assert self.config is not None and self.hydra_context is not None
+        with suppress(HydraException, OmegaConfBaseException):
+            section = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides)).get(group)
+            return [str(key) for key in section] if isinstance(section, DictConfig) else []
+        return []
 
 
 class SweepLauncher(Launcher):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -66,6 +66,48 @@ def expand_points(
         members = [each for key, each in axes.items() if _format_key(key) in group]
         blocks.append([list(row) for row in zip(*members, strict=True)] if len(group) > 1 else [[v] for v in values])
     return [[line for part in point for line in part] for point in itertools.product(*blocks)]
+
+
+def drop_foreign_options(
+    points: Sequence[Sequence[str]],
+    groups: Collection[str],
+    list_options: Callable[[Sequence[str], str], Collection[str]],
+) -> list[list[str]]:
+    """Drop options of a swept group from the points whose choice lacks them, if another choice of the grid has them.
+
+    `compressor=none,topk compressor.ratio=0.1,0.2` gives three points: `none` has no ratio.
+
+    Args:
+        groups: those that have options.
+        list_options: returns the options that a group has in the config of the given overrides.
+    """
+    choices = [{key: value for key, _, value in (line.partition("=") for line in point)} for point in points]
+    swept = {group for group in groups if len({choice.get(group) for choice in choices}) > 1}
+    if not any(_find_option(line, swept) for point in points for line in point):
+        return [list(point) for point in points]
+    had: dict[tuple[str, str | None], Collection[str]] = {}
+    for point, choice in zip(points, choices, strict=True):
+        bare = [line for line in point if not _find_option(line, swept)]
+        for group in swept:
+            if (group, choice.get(group)) not in had:
+                had[group, choice.get(group)] = list_options(bare, group)
+    known = {(group, option) for (group, _), options in had.items() for option in options}
+
+    def is_foreign(line: str, choice: Mapping[str, str]) -> bool:
+        found = _find_option(line, swept)
+        return found in known and found is not None and found[1] not in had[found[0], choice.get(found[0])]
+
+    kept = (
+        tuple(line for line in point if not is_foreign(line, choice))
+        for point, choice in zip(points, choices, strict=True)
+    )
+    return [list(point) for point in dict.fromkeys(kept)]
+
+
+def _find_option(line: str, groups: Collection[str]) -> tuple[str, str] | None:
+    """Return the group and the option that a line sets, if it is one of an option of these groups."""
+    group, dot, rest = line.partition("=")[0].partition(".")
+    return (group, rest.partition(".")[0]) if dot and group in groups else None
 
 
 def _format_key(key: tuple[str, str | None, bool]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,31 @@ def test_values_that_go_together() -> None:
         for s in (5, 6)
         for c, d in (("3", "u"), ("4", "v"))
     ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        (["g=n,t", "g.r=1,2"], [["g=n"], ["g=t", "g.r=1"], ["g=t", "g.r=2"]]),
+        (["g=t,n", "w=2", "g.r=1"], [["g=t", "w=2", "g.r=1"], ["g=n", "w=2"]]),
+        (["g=n,q,t", "g.s.deep=5", "g.r=1"], [["g=n"], ["g=q", "g.s.deep=5"], ["g=t", "g.r=1"]]),
+        (["g=n,t", "g.typo=1"], [["g=n", "g.typo=1"], ["g=t", "g.typo=1"]]),
+        (["g=n", "g.r=1,2"], [["g=n", "g.r=1"], ["g=n", "g.r=2"]]),
+        (["g=n,t", "h.r=1"], [["g=n", "h.r=1"], ["g=t", "h.r=1"]]),
+        (
+            ["g=n,t", "h=n,t", "h.r=1"],
+            [["g=n", "h=n"], ["g=n", "h=t", "h.r=1"], ["g=t", "h=n"], ["g=t", "h=t", "h.r=1"]],
+        ),
+    ],
+)
+def test_options_count_for_the_choices_that_have_them(typed: list[str], kept: list[list[str]]) -> None:
+    options = {"n": [], "t": ["r"], "q": ["s"]}
+
+    def list_options(overrides: Sequence[str], group: str) -> list[str]:
+        assert not any(line.startswith(("g.", "h.r")) for line in overrides)
+        return options[dict(line.split("=") for line in overrides)[group]]
+
+    assert grid.drop_foreign_options(points(*typed), ["g", "h"], list_options) == kept
 
 
 @pytest.mark.parametrize(
