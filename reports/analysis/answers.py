@@ -1,4 +1,4 @@
-"""Answer what a sweep asks: which compressor was the fastest in each race, and by how much."""
+"""Answer what a sweep asks: which compressor was the fastest in each race, by how much, and how accurate it is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from gradsweep.run_directory import DONE
 from gradsweep.text import plural
 from reports.analysis.grid import Grid
+from reports.analysis.measures import name_samples
 from reports.reading.text import format_number, format_setting, join_words, make_sort_key
 
 MOST = 8
@@ -17,7 +19,8 @@ MOST = 8
 def write_answers(grid: Grid) -> list[str]:
     """Return a sentence for each place where runs raced: the fastest run, or that none is faster than the baseline.
 
-    A run is called faster if the whole 95 % interval of its ratio to the baseline is above 1. Places with the same
+    A run is called faster if the whole 95 % interval of its ratio to the baseline is above 1. Its accuracy (of a text,
+    its loss) and that of the baseline are means over the trained runs that differ in their seed. Places with the same
     network, model and the like, where no run is faster, share a sentence.
     """
     raced = grid.runs[grid.runs["throughput_ratio"].notna()].drop_duplicates("raced_by")
@@ -51,9 +54,20 @@ def _describe_fastest(grid: Grid, race: pd.DataFrame, named: list[str]) -> str:
         return f"no run is certainly faster than {baselines[0]}"
     best = faster.loc[[faster["throughput_ratio"].idxmax()]]
     ratio, low, high = (format_number(best[f"throughput_ratio{end}"].iloc[0]) for end in ("", "_low", "_high"))
-    return (
+    fact = (
         f"{next(_name_rows(best, others))} is {ratio} times as fast as {baselines[0]} (95 % interval {low} to {high})"
     )
+    return f"{fact}{_compare_quality(grid, best['cell'].iloc[0], race.loc[is_baseline, 'cell'])}"
+
+
+def _compare_quality(grid: Grid, cell: int, baseline: pd.Series) -> str:
+    """Return a phrase with the accuracy or loss of a cell and of the baseline's; empty if one of them is not known."""
+    column, scale, unit = ("loss", 1, "") if name_samples(grid.runs) == "tokens" else ("accuracy", 100, " %")
+    means = grid.runs.loc[grid.runs["status"] == DONE].groupby("cell")[column].mean().dropna()
+    if baseline.empty or cell not in means or baseline.iloc[0] not in means:
+        return ""
+    own, other = (f"{format_number(scale * means[each], 4)}{unit}" for each in (cell, baseline.iloc[0]))
+    return f", with {'a loss' if column == 'loss' else 'an accuracy'} of {own} instead of {other}"
 
 
 def _name_rows(rows: pd.DataFrame, keys: list[str]) -> Iterator[str]:

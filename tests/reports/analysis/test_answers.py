@@ -39,8 +39,11 @@ def test_the_fastest_is_named_with_its_interval(tmp_path: Path) -> None:
             if "qsgd" in name:
                 figure.update(ratio=2, ratio_low=low, ratio_high=2.1)
         files.write_json(path, ratios)
+    runs = Report([sweep]).runs
+    of = {name: runs.accuracy[(runs.compressor == name) & (runs.workers == 2)].mean() for name in ("qsgd", "none")}
+    accuracies = f"an accuracy of {100 * of['qsgd']:.2f} % instead of {100 * of['none']:.2f} %"
     assert answer(sweep) == [
-        "2 workers: qsgd is 2.00 times as fast as none (95 % interval 1.90 to 2.10).",
+        f"2 workers: qsgd is 2.00 times as fast as none (95 % interval 1.90 to 2.10), with {accuracies}.",
         "4 workers: no run is certainly faster than none.",
     ]
 
@@ -62,6 +65,8 @@ def test_many_places_are_cut_short() -> None:
             "cell": 2 * number + turn,
             "raced_by": f"{number}-{label}",
             "race_baseline": f"{number}-none",
+            "status": run_directory.DONE if number else run_directory.FAILED,
+            "accuracy": 0.9 + turn / 100,
             **{f"throughput_ratio{end}": value for end, value in (("", 2.0), ("_low", 1.5), ("_high", 2.5))},
         }
         for number in range(MOST + 2)
@@ -71,4 +76,5 @@ def test_many_places_are_cut_short() -> None:
     many = type(grid)(pd.DataFrame(rows), ("model",), (), (), {}, {}, ())
     sentences = write_answers(many)
     assert sentences[0] == "model=m00, 2 workers: qsgd is 2.00 times as fast as none (95 % interval 1.50 to 2.50)."
+    assert sentences[1].endswith("2.50), with an accuracy of 91.00 % instead of 90.00 %.")
     assert sentences[MOST:] == ["2 more places in the table of the race."]
