@@ -128,7 +128,7 @@ class Grid:
         if len(self.seeds) > 1:
             parts.append(f"seeds {join_words([format_setting(seed) or 'null' for seed in self.seeds])}")
         if self.entangled:
-            parts.append(f"follows from what was swept: {', '.join(self.entangled)}")
+            parts.append(f"set by what was swept: {', '.join(self.entangled)}")
         return "; ".join(filter(None, parts))
 
     @property

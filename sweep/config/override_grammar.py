@@ -12,6 +12,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, OverrideParseException
 
 from gradsweep.errors import LISTED_BY
+from gradsweep.options.hints import one_of
 
 _KINDS = (
     ("could not be converted to Integer", "an integer"),
@@ -87,11 +88,13 @@ def explain_override(
         sweep = f"or -m for a sweep of them: python multirun.py -m {shlex.quote(match[1])}"
         return f"{match[1]}: several values; valid is {single}, {sweep}"
     if (match := _NO_NAME.match(first)) is not None:
-        from sweep.config.unknown_keys import list_groups
+        from sweep.config.unknown_keys import list_groups, list_names
 
         for word in arguments:
-            if _lacks_name(word) and word.partition("=")[0].lstrip("+~").partition("@")[0] in list_groups():
-                return f"{word}: valid is one of the names that `{LISTED_BY}` lists"
+            group = word.partition("=")[0].lstrip("+~").partition("@")[0]
+            if _lacks_name(word) and group in list_groups():
+                names = f"one of the names that `{LISTED_BY}` lists"
+                return f"{word}: valid is {names if '/' in group else one_of(list_names(group), LISTED_BY)}"
     for pattern, why in _ADDED:
         if (match := pattern.match(first)) is not None:
             typed = next((word for word in arguments if word.partition("=")[0] == f"+{match[1]}"), f"+{match[1]}")

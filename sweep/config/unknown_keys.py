@@ -116,3 +116,8 @@ def _name_choices(section: str, name: str) -> str:
 def list_groups() -> list[str]:
     """List the groups of conf/, and the groups of Hydra that we let users choose from."""
     return [*sorted(path.name for path in CONF.glob("*") if path.is_dir() and path.name != "hydra"), *_HYDRAS]
+
+
+def list_names(group: str) -> list[str]:
+    """List the names that conf/ has for a group."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))

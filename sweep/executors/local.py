@@ -129,7 +129,8 @@ class SlotExecutor(RunExecutor):
         self._dispatch(now)
         if is_time_to_look and (head := self.backlog.head) is not None:
             own = head.wants[2] > self._count_free_places()  # it waits for runs of this sweep
-            head.item.waits_for = None if own else ", ".join(self.slots.list_others()) or None
+            others = [] if own else self.slots.list_others()
+            head.item.waits_for = f"{', '.join(others)} to free cores" if others else None
 
     def _dispatch(self, now: float) -> None:
         """Start runs from the head of the queue while they get slots, then backfill."""

@@ -191,6 +191,8 @@ def describe_precision(figures: Sequence[Mapping[str, Any]]) -> str:
     """
     precisions = [each["precision"] for each in figures]  # null: of a ratio without an interval
     worst = "without an interval" if None in precisions else f"to ±{100 * max(precisions):.2g} %"
+    if None not in precisions and max(precisions) > 1:
+        worst = "too noisy to compare"
     what = "ratios" if any(each["ratio"] is not None for each in figures) else "throughput"
     return f"{plural(sum(each['blocks'] for each in figures), 'block')}, {what} {worst}"
 

@@ -72,7 +72,7 @@ def test_what_follows_the_seed_is_no_key(tmp_path: Path) -> None:
     configs = [fabricate.config(c, seed=s, batch__size=64 + s) for c in ("none", "qsgd") for s in (0, 1, 2)]
     grid = grid_of(tmp_path, *configs)
     assert grid.keys == () and list(grid.runs["cell"]) == [0, 0, 0, 1, 1, 1]
-    assert grid.caption.endswith("follows from what was swept: batch.size")
+    assert grid.caption.endswith("set by what was swept: batch.size")
     folds = [fabricate.config(seed=s, batch__size=64 + s % 2) for s in (0, 1, 2)]
     assert grid_of(tmp_path, *folds, swept=("seed",)).keys == (), "only the seed was swept"
 
@@ -162,7 +162,7 @@ def test_the_caption_names_what_follows_from_the_rest(tmp_path: Path) -> None:
     configs = [fabricate.config(workers=w, batch__size=64 * w) for w in (2, 4)]
     grid = grid_of(tmp_path, *configs)
     assert grid.keys == () and grid.entangled == ("batch.size",)
-    assert grid.caption.endswith("follows from what was swept: batch.size")
+    assert grid.caption.endswith("set by what was swept: batch.size")
 
 
 def test_configs_without_the_usual_keys(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_networks_are_rows_of_tables(built: BuiltReport) -> None:
     assert [tuple(cell.text for cell in row[:2]) for row in throughput.rows] == [
         (compressor, network) for compressor in ("none", "qsgd") for network in ("ethernet_1g", "none", "wan_100m")
     ]
-    said = throughput.settings.split("follows from what was swept: ")[1]
+    said = throughput.settings.split("set by what was swept: ")[1]
     assert {"network.bandwidth", "network.latency"} <= set(said.split(", "))
 
 

@@ -244,7 +244,7 @@ def test_who_has_the_cores_is_named(executor: SlotExecutor, make: Make, tmp_path
         assert other.stdin is not None and other.stdout is not None and other.stdout.readline() == "ready\n"
         job = submit(executor, make("run", SUCCEED, 4))
         assert job.status == run_directory.PENDING
-        assert job.waits_for == f"pid {other.pid} (/their/sweep)"
+        assert job.waits_for == f"pid {other.pid} (/their/sweep) to free cores"
         other.stdin.close()
         assert result_of(job)["status"] == run_directory.DONE
         assert job.waits_for is None

@@ -403,7 +403,7 @@ def test_a_command_says_whom_it_waits_for_and_goes_on(start: Callable[..., Progr
     try:
         assert program.process.stdout is not None
         told = next(line for line in program.process.stdout if "waits for" in line)
-        assert told == f"waits for pid {os.getpid()} (/their/sweep)\n"
+        assert told == f"waits for pid {os.getpid()} (/their/sweep) to free cores\n"
         assert not list((tmp_path / "mine").glob("runs/*/attempt-*"))
     finally:
         others.release(whole)

@@ -116,6 +116,7 @@ def test_precision_in_words() -> None:
     without = {"blocks": 1, "precision": None, "ratio": 0.5}  # as files have what is infinite
     assert math.inf not in [each["precision"] for each in figures]
     assert describe_precision([*figures, without]) == "19 blocks, ratios without an interval"
+    assert describe_precision([{**figures[0], "precision": 5.9}]) == "9 blocks, ratios too noisy to compare"
     assert describe_precision([{**figures[0], "ratio": None}]) == "9 blocks, throughput to ±1 %"
 
 
