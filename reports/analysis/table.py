@@ -65,9 +65,9 @@ MEANINGS = {
     DAGGER: "more workers than cores (oversubscribed): it/s and times are not comparable with those of other runs",
     DOUBLE_DAGGER: "cores were shared with other runs (sweep.share_cores, or SLURM): "
     "it/s and times are not comparable with those of other runs",
-    TRIANGLE: f"disturbed by other programs: they took more than {100 * OTHERS:.0f} % of the time of its cores, or the cores "
-    f"were more than {100 * (SLOWER - 1):.0f} % slower than the best of the sweep for over a tenth of the steps; it/s and "
-    "times are not comparable with those of other runs",
+    TRIANGLE: f"disturbed by other programs: they took more than {100 * OTHERS:.0f} % of the time of its cores, or the "
+    f"cores were more than {100 * (SLOWER - 1):.0f} % slower than the best of the sweep for over a tenth of the steps; "
+    "it/s and times are not comparable with those of other runs",
     SECTION: "the network was not as it is described: latency or bandwidth, measured before the first step, was off by "
     "more than 10 %",
     PILCROW: "the CPUs, not the network, were the limit when all hosts sent at once: it/s and times are not those of "

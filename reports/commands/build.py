@@ -150,7 +150,7 @@ def _print_report(built: BuiltReport) -> None:
     print_line(headline, "" if answers else "bold")
     for answer in answers:
         print_line(answer, "bold")
-    chosen = [table for table in built.tables if table.name in terminal.SHOWN]
+    chosen = terminal.choose_tables(built.tables)
     failures = build_unfinished_table(built.grid)
     terminal.print_tables([*chosen, failures] if failures.rows else chosen)
     for entry in built.left_out:

@@ -36,9 +36,9 @@ def run(options: argparse.Namespace) -> int:
 def read_tables(directory: Path) -> list[ReportTable]:
     """Return the tables of a sweep in its current state."""
     from reports.building.sweep_report import read_report
-    from reports.tables.terminal import SHOWN
+    from reports.tables.terminal import choose_tables
 
-    return [table for table in read_report([directory], directory).tables if table.name in SHOWN]
+    return choose_tables(read_report([directory], directory).tables)
 
 
 class ResultsTable(watch.Table):

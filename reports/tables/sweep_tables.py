@@ -170,12 +170,14 @@ def write_headline(grid: Grid) -> str:
     is_timed = measures.select_once(runs, THROUGHPUT.column)
     is_fair = is_timed & ~is_marked(runs)
     marked = count_marked(runs[is_timed & ~is_fair]) if (is_timed & ~is_fair).any() else ""
-    for what, measure, counts in (("test accuracy", ACCURACY, is_done), ("throughput", THROUGHPUT, is_fair)):
+    perplexity = next((each for each in measures.list_metric_measures(runs) if each.name == "perplexity"), None)
+    quality = ("Highest test accuracy", ACCURACY) if perplexity is None else ("Lowest perplexity", perplexity)
+    for what, measure, counts in ((*quality, is_done), ("Highest throughput", THROUGHPUT, is_fair)):
         known = runs.loc[counts & runs[measure.column].notna(), ["cell", measure.column]]
         note = f"; {marked} do not count" if marked and measure is THROUGHPUT else ""
         if len(known):
-            sentences.append(f"Highest {what}: {_describe_best(grid, known, measure)}{note}.")
-        elif note:
+            sentences.append(f"{what}: {_describe_best(grid, known, measure)}{note}.")
+        elif note and runs["throughput_ratio"].isna().all():  # else races tell which is the fastest
             sentences.append(f"No throughput is called the highest: {marked} do not count.")
     if shared := int(runs["shared_cores"].sum()):
         sentences.append(f"{plural(shared, 'run')} shared cores with others: times of these tell nothing.")
@@ -183,9 +185,9 @@ def write_headline(grid: Grid) -> str:
 
 
 def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
-    """Return a text with the highest mean of a cell among the `known` values, and the name of that cell."""
+    """Return a text with the best mean of a cell among the `known` values, and the name of that cell."""
     means = known.groupby("cell")[measure.column].mean()
-    members = known[known["cell"] == means.idxmax()]
+    members = known[known["cell"] == (means.idxmin() if measure.lower_is_better else means.idxmax())]
     first, values = grid.runs.loc[members.index[0]], members[measure.column].to_numpy("float64") * measure.scale
     label = [] if grid.is_of_scripts else [first["label"]]
     names = [*label, plural(format_setting(first["workers"]), "worker")]
@@ -196,7 +198,8 @@ def _describe_best(grid: Grid, known: pd.DataFrame, measure: Measure) -> str:
         text = (
             format_spread(float(values.mean()), float(values.std(ddof=1)), measure.digits) if len(values) > 1 else text
         )
-    return f"{text} {measure.shown or measure.unit} ({', '.join(names)})"
+    unit = "" if measure.unit == "number" else f" {measure.shown or measure.unit}"
+    return f"{text}{unit} ({', '.join(names)})"
 
 
 def build_measure_table(grid: Grid, cells: Cells, measure: Measure, rows: int) -> ReportTable:

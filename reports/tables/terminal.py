@@ -15,11 +15,21 @@ from gradsweep.cli.tables import console, print_line
 from reports.analysis.table import ReportTable
 from reports.reading.text import join_words, shorten_list
 
-SHOWN = ("race", "throughput", "accuracy")
-"""The tables of a sweep that are printed when its report is written."""
+_SHOWN = ("race", "throughput", "perplexity", "accuracy")
 
 _GAP = 3  # characters between two columns
 _FEW = 8  # characters to which a column of names may be squeezed
+
+
+def choose_tables(tables: Sequence[ReportTable]) -> list[ReportTable]:
+    """Return the tables of a sweep that are printed when its report is written.
+
+    Of runs on texts, that of the perplexity is printed in place of that of the accuracy.
+    """
+    chosen = {table.name: table for table in tables if table.name in _SHOWN}
+    if "perplexity" in chosen:
+        chosen.pop("accuracy", None)
+    return list(chosen.values())
 
 
 def print_tables(tables: Sequence[ReportTable], out: Console | None = None) -> None:
