@@ -155,7 +155,7 @@ class LoCo(UnitMemory):
         kernels = backend.load("integers", x.device)
         kernels.encode(values, 0, _BITS, _get_bucket(len(values)), False, False, named["error"])
         named["age"] += 1
-        if named["age"] >= self.reset:
+        if int(named["age"]) >= self.reset:
             del self.unit_tensors[key.unit]
 
     def _add_error(self, unit: int, out: torch.Tensor, weight: float) -> None:

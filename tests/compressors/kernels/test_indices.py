@@ -27,6 +27,7 @@ NARROW_ARRAYS = ("Int32s", "Uint32s")
 WIDE = ("np.int64", "np.uint64", "int", "min", "max", "abs")
 ALLOWED = {
     "part[index] >> _HIGH",  # 16 bits: a cell of the sketch's histogram
+    "below[index]",  # 8 bits: a level of thc
     "size >> shift & (1 << width) - 1",  # 11 bits: a digit of a magnitude
     "np.int64((first << _31 | second) % size)",  # 63 bits, made of two draws
 }

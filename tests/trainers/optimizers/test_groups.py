@@ -186,7 +186,7 @@ def test_groups_that_do_not_suit_a_model_are_one_line(config: Any, message: str)
         ),
         (
             {"groups": [{"match": "up", "optimizer": {"name": "dion"}}]},
-            "groups.optimizer.name=dion: valid is one of sgd, signum, adam, lars, lion, muon, torch",
+            "groups.optimizer.name=dion: valid is one of sgd, signum, adam, lars, lamb, lion, muon, torch",
         ),
         (
             {"groups": [{"match": "up", "optimizer": {"name": "muon", "momentum": 1.0}}]},
