@@ -42,9 +42,9 @@ from trainers.training import assembly
 from trainers.training.memory_cost import measure_parts
 
 SHAPE, CLASSES = (3, 32, 32), 10
-"""Of images: CIFAR's."""
+"""The shape of an image and the number of classes of CIFAR."""
 CONTEXT, TOKENS = (64,), 65
-"""Of texts: nanoGPT's for characters on a CPU."""
+"""The shape of a text and the number of tokens in nanoGPT's training on a CPU."""
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK")
 
 Answer = dict[str, Any]

@@ -12,7 +12,7 @@ from compressors.random_key import Key
 from gradsweep.options.parameters import Checked, InvalidParameter, integer, is_number, number, sequence
 
 STEPS = 10_000
-"""Steps of the discretised error budget, as in the paper."""
+"""Steps of the discretised error budget."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +34,12 @@ class LGreCo(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.option is None) != (not self.values):
-            name = "option" if self.option is None else "values"
+        if self.option is None and self.values:
             raise InvalidParameter(
-                name, getattr(self, name), "given where the other of lgreco.option and lgreco.values is"
+                "option", None, "the name of the option whose values lgreco.values has, such as ratio"
             )
+        if self.option is not None and not self.values:
+            raise InvalidParameter("values", self.values, f"a list of other values of {self.option}")
 
 
 def allocate(errors: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], factor: float = 1.0) -> list[int]:

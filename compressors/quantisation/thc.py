@@ -96,9 +96,9 @@ class THC(Compressor, Stateful):
         most = 254 // self.granularity
         if self.sums and workers > most:
             least = 254 // workers // 2 * 2
-            other = f"granularity of at most {least}, or " if least >= 2**self.bits else ""
+            other = f"compressor.granularity of at most {least}, or " if least >= 2**self.bits else ""
             adds = f"thc with granularity={self.granularity} adds bytes for 1 to {most} workers"
-            raise ValueError(f"{adds}; valid is {other}sums=false")
+            raise ValueError(f"{adds}; valid is {other}compressor.sums=false")
         self._group.workers = workers
 
     def law(self, shape: Sequence[int]) -> Law:

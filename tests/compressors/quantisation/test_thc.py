@@ -183,13 +183,17 @@ def test_the_largest_sum_of_all_workers_fits() -> None:
 @pytest.mark.parametrize(
     ("options", "workers", "valid"),
     [
-        ({}, 9, "granularity=30 adds bytes for 1 to 8 workers; valid is granularity of at most 28, or sums=false"),
+        (
+            {},
+            9,
+            "adds bytes for 1 to 8 workers; valid is compressor.granularity of at most 28, or compressor.sums=false",
+        ),
         (
             {"bits": 3, "granularity": 16},
             16,
-            "granularity=16 adds bytes for 1 to 15 workers; valid is granularity of at",
+            "granularity=16 adds bytes for 1 to 15 workers; valid is compressor.granularity of at",
         ),
-        ({}, 16, "granularity=30 adds bytes for 1 to 8 workers; valid is sums=false"),
+        ({}, 16, "granularity=30 adds bytes for 1 to 8 workers; valid is compressor.sums=false"),
     ],
 )
 def test_too_many_workers_are_refused(options: dict[str, int], workers: int, valid: str) -> None:

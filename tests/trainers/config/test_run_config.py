@@ -136,7 +136,7 @@ def test_auto_is_the_exchange_that_can_carry_everything(changes: dict[str, Any],
         ),
         (
             {"compressor": "topk", "policy": {"lgreco": {"option": "ratio"}}},
-            "policy.lgreco.values=[]: valid is given where the other of",
+            "policy.lgreco.values=[]: valid is a list of other values of",
         ),
         (
             {"compressor": "topk", "max_steps": 50, "policy": {"lgreco": {"option": "ratio", "values": [0.1]}}},
