@@ -34,8 +34,8 @@ def _split(x, totals, found, largest, count, bucket, across, steps, threshold, U
             most = tl.maximum(most, below)
             place += LANES
     tl.store(totals + chunk, fold(lanes), mask=exists)
-    tl.atomic_add(found, tl.sum(tl.sum(above, axis=1), axis=0).to(tl.int64))
-    tl.atomic_max(largest, tl.max(tl.max(most, axis=1), axis=0))
+    tl.atomic_add(found, tl.sum(tl.sum(above, axis=1), axis=0).to(tl.int64), sem="relaxed")
+    tl.atomic_max(largest, tl.max(tl.max(most, axis=1), axis=0), sem="relaxed")
 
 
 def split_at(x: torch.Tensor, threshold: int) -> tuple[int, float, int]:

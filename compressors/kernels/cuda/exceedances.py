@@ -45,7 +45,7 @@ def _exceedances(
             place += LANES
     tl.store(totals + chunk, fold(plain), mask=exists)
     tl.store(totals + total.to(tl.int64) + chunk, fold(square), mask=exists)
-    tl.atomic_add(found, tl.sum(tl.sum(above, axis=1), axis=0).to(tl.int64))
+    tl.atomic_add(found, tl.sum(tl.sum(above, axis=1), axis=0).to(tl.int64), sem="relaxed")
 
 
 def moments_above(x: torch.Tensor, threshold: int, location: float) -> tuple[int, float, float]:
@@ -97,8 +97,8 @@ def _products(values, products, sums, count, bucket, across, steps, UNROLL: tl.c
     exponents += exponent
     product = tl.reshape(_multiply_halves(_multiply_halves(_multiply_halves(_multiply_halves(lanes)))), (CHUNKS,))
     tl.store(products + chunk, product, mask=exists)
-    tl.atomic_add(sums, tl.sum(tl.sum(nonzero, axis=1), axis=0).to(tl.int64))
-    tl.atomic_add(sums + 1, tl.sum(tl.sum(exponents, axis=1), axis=0))
+    tl.atomic_add(sums, tl.sum(tl.sum(nonzero, axis=1), axis=0).to(tl.int64), sem="relaxed")
+    tl.atomic_add(sums + 1, tl.sum(tl.sum(exponents, axis=1), axis=0), sem="relaxed")
 
 
 def _multiply_chunks(values: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:

@@ -50,9 +50,9 @@ def _find_bounds(x, found, count, bucket, across, buckets, ROWS: tl.constexpr, C
     """Find the three `_bounds` of each bucket: `found` is (3, buckets) int32."""
     number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
     low, high, most = _bounds(tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True), exists)
-    tl.atomic_min(found + number, low, mask=real)
-    tl.atomic_max(found + buckets.to(tl.int64) + number, high, mask=real)
-    tl.atomic_max(found + 2 * buckets.to(tl.int64) + number, most, mask=real)
+    tl.atomic_min(found + number, low, mask=real, sem="relaxed")
+    tl.atomic_max(found + buckets.to(tl.int64) + number, high, mask=real, sem="relaxed")
+    tl.atomic_max(found + 2 * buckets.to(tl.int64) + number, most, mask=real, sem="relaxed")
 
 
 @triton.jit

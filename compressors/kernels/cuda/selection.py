@@ -46,7 +46,7 @@ def _largest(x, found, count, SIDE: tl.constexpr, BLOCK: tl.constexpr, LOOPS: tl
     for _ in range(LOOPS):
         most = tl.maximum(most, _sizes(x, index, count, SIDE))
         index += BLOCK
-    tl.atomic_max(found, tl.max(most, axis=0))
+    tl.atomic_max(found, tl.max(most, axis=0), sem="relaxed")
 
 
 @triton.jit
@@ -93,7 +93,7 @@ def _count_digits(
         seen += (matching[None, :] == digit[:, None]).to(tl.int32)
         index += BLOCK
     found = tl.sum(seen, axis=1)
-    tl.atomic_add(counts + 16 * STEP + digit, found.to(tl.int64), mask=found > 0)
+    tl.atomic_add(counts + 16 * STEP + digit, found.to(tl.int64), mask=found > 0, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["k"])

@@ -40,7 +40,7 @@ def write_bits(payload, codes, index, size, BLOCK: tl.constexpr) -> None:
 def _start_magnitudes(x, largest, count, BLOCK: tl.constexpr) -> None:
     index = _places(BLOCK)
     bits = tl.load(x + index, mask=index < count, other=0.0).to(tl.int32, bitcast=True)
-    tl.atomic_max(largest, tl.max(bits & MAGNITUDE, axis=0))
+    tl.atomic_max(largest, tl.max(bits & MAGNITUDE, axis=0), sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["count", "beta", "rest"])
@@ -52,7 +52,7 @@ def _start_momentum(momentum, x, largest, count, beta, rest, BLOCK: tl.constexpr
     old = tl.load(momentum + index, mask=index < count, other=0.0)
     new = old * kept + tl.load(x + index, mask=index < count, other=0.0) * added
     tl.store(momentum + index, new, mask=index < count)
-    tl.atomic_max(largest, tl.max(new.to(tl.int32, bitcast=True) & MAGNITUDE, axis=0))
+    tl.atomic_max(largest, tl.max(new.to(tl.int32, bitcast=True) & MAGNITUDE, axis=0), sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["count", "size", "key"])

@@ -18,8 +18,8 @@ from compressors.kernels.quantiles import CELLS, Cut, buckets
 
 _BLOCK = 1024
 _GROUPS = 128
-# A count and a sum of 16-bit numbers share 64 bits as long as no more than 2^23 elements are counted.
-_RUN = 1 << 23
+# A count and a sum of 16-bit numbers share 64 bits as long as fewer than 2^23 elements are counted.
+_RUN = (1 << 23) - 1
 _COUNT = 40
 
 
@@ -36,7 +36,7 @@ def _histogram(x, both, first, last, COUNT: tl.constexpr, BLOCK: tl.constexpr) -
     index = first.to(tl.int64) + tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     high, low = _cells(x, index, index < last)
     one = tl.full((BLOCK,), 1, tl.int64)
-    tl.atomic_add(both + high, (one << COUNT) | low, mask=index < last)
+    tl.atomic_add(both + high, (one << COUNT) | low, mask=index < last, sem="relaxed")
 
 
 def _count_cells(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -45,7 +45,7 @@ def _rice(indices, sums, count, PARAMETERS: tl.constexpr, BLOCK: tl.constexpr) -
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     gap = tl.where(place < count, _gaps(indices, place, place < count), 0)
     for parameter in range(PARAMETERS):
-        tl.atomic_add(sums + parameter, tl.sum(gap >> parameter, axis=0))
+        tl.atomic_add(sums + parameter, tl.sum(gap >> parameter, axis=0), sem="relaxed")
 
 
 def rice(indices: torch.Tensor) -> tuple[int, int]:
@@ -91,7 +91,7 @@ def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
 def _write_bitmap(indices, words, count, BLOCK: tl.constexpr) -> None:
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(indices + place, mask=place < count, other=0)
-    tl.atomic_or(words + (index >> 5), tl.full((BLOCK,), 1, tl.int32) << (index & 31).to(tl.int32), mask=place < count)
+    tl.atomic_or(words + (index >> 5), tl.full((BLOCK,), 1, tl.int32) << (index & 31).to(tl.int32), mask=place < count, sem="relaxed")
 
 
 def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:
@@ -120,8 +120,8 @@ def _write_delta(indices, ends, words, count, parameter, BLOCK: tl.constexpr) ->
     begin = tl.load(ends + place, mask=mask, other=0) - parameter - 1
     shifted = field << (begin & 31)
     high = (shifted >> 32).to(tl.int32)
-    tl.atomic_or(words + (begin >> 5), shifted.to(tl.int32), mask=mask)
-    tl.atomic_or(words + (begin >> 5) + 1, high, mask=mask & (high != 0))
+    tl.atomic_or(words + (begin >> 5), shifted.to(tl.int32), mask=mask, sem="relaxed")
+    tl.atomic_or(words + (begin >> 5) + 1, high, mask=mask & (high != 0), sem="relaxed")
 
 
 def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) -> None:

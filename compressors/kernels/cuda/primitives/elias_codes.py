@@ -57,9 +57,9 @@ def or_bits(words, begin, code, mask) -> None:
     low = code << shift
     middle = (low >> 32).to(tl.int32)
     high = ((code >> 1) >> (63 - shift)).to(tl.int32)
-    tl.atomic_or(word, low.to(tl.int32), mask=mask)
-    tl.atomic_or(word + 1, middle, mask=mask & (middle != 0))
-    tl.atomic_or(word + 2, high, mask=mask & (high != 0))
+    tl.atomic_or(word, low.to(tl.int32), mask=mask, sem="relaxed")
+    tl.atomic_or(word + 1, middle, mask=mask & (middle != 0), sem="relaxed")
+    tl.atomic_or(word + 2, high, mask=mask & (high != 0), sem="relaxed")
 
 
 @triton.jit
