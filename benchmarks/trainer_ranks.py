@@ -37,6 +37,7 @@ from trainers.gradients.flat import Unit
 from trainers.lanes.gathering import GatherLane
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.summing import SumLane
+from trainers.mpi.group import MpiGroup
 from trainers.replica.replica import Replica
 from trainers.training import assembly
 from trainers.training.memory_cost import measure_parts
@@ -169,7 +170,8 @@ def exchange(asked: dict[str, Any]) -> Step:
 
     comm, watch, compressor = MPI.COMM_WORLD, Stopwatch(), compressors.build("none")
     x = torch.zeros(int(asked["mib"] * 2**18))
-    lane = SumLane(comm, watch, "float32") if asked["kind"] == "allreduce" else GatherLane(comm, watch)
+    group = MpiGroup(comm)
+    lane = SumLane(group, watch, "float32") if asked["kind"] == "allreduce" else GatherLane(group, watch)
     lane.reserve(x.nbytes)
     everyone = torch.empty(0 if asked["kind"] == "allreduce" else comm.size * x.numel())
     parcel = Parcel(Unit(0, "message", x, x), compressor, Key(0, 0, 1, 0), x)

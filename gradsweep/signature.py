@@ -33,6 +33,11 @@ ADDED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 """By section, options that configs of earlier versions lack, and their values for these: an option with that value is
 not in a signature, either."""
 
+ADDED_TO: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("exchange", name): {"transport": "mpi"} for name in ("gossip", "hierarchical", "parameter_server", "sharded")
+}
+"""The same by section and choice, of options that earlier versions had for other choices only."""
+
 PLACES = ("trainer.directory",)
 """Options, dotted, that say where a run is made, in sections that are in a signature: these options are not."""
 
@@ -57,10 +62,15 @@ def fill_added(config: Mapping[str, Any]) -> dict[str, Any]:
     So runs of earlier versions and of this one compare by what they compute.
     """
     filled = {**ADDED, **config}
-    for section, added in (*ADDED_OPTIONS.items(), *DECIDING.items()):
+    for section in (*ADDED_OPTIONS, *DECIDING):
         if isinstance(values := filled.get(section), Mapping):
-            filled[section] = {**added, **values}
+            filled[section] = {**(DECIDING.get(section) or _list_added(section, values)), **values}
     return filled
+
+
+def _list_added(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a section that earlier versions lacked, with their values then."""
+    return {**ADDED_OPTIONS[section], **ADDED_TO.get((section, str(values.get("name"))), {})}
 
 
 def signature_of_sections(sections: Mapping[str, str]) -> str:
@@ -79,8 +89,8 @@ def signature_of_sections(sections: Mapping[str, str]) -> str:
 @functools.cache  # most runs of a sweep have the same section
 def _drop_added(section: str, text: str) -> str:
     """Return a section without options that earlier versions lacked, unless their values change what is computed."""
-    values, added = json.loads(text), ADDED_OPTIONS[section]
-    if not isinstance(values, dict) or added.keys().isdisjoint(values):
+    values = json.loads(text)
+    if not isinstance(values, dict) or (added := _list_added(section, values)).keys().isdisjoint(values):
         return text
     return canonical({key: value for key, value in values.items() if key not in added or value != added[key]})
 

@@ -34,6 +34,9 @@ def test_added_options_are_in_a_signature_where_they_differ_from_what_held_befor
     def sign_exchange(**options: Any) -> str:
         return signature({**RUN, "exchange": {"name": "allreduce", "overlap": False, **options}})
 
+    for name in ("gossip", "sharded"):
+        assert sign_exchange(name=name, transport="mpi") == sign_exchange(name=name)
+        assert sign_exchange(name=name, transport="torch") != sign_exchange(name=name)
     before = sign_exchange()
     assert sign_exchange(part_mib=None, allreduce=None, tune=False) == before
     others = [{"part_mib": 1.0}, {"part_mib": 4.0}, {"allreduce": "ring"}, {"tune": True}, {"overlap": True}]

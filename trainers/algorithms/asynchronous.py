@@ -12,7 +12,7 @@ from trainers.algorithms.base import AlgorithmSetup
 from trainers.algorithms.synchronous import Synchronous
 from trainers.exchange.base import Traffic
 from trainers.exchange.dedicated_server import Dedicated
-from trainers.lanes.server_link import FIGURES
+from trainers.lanes.server.server_link import FIGURES
 
 
 class Asynchronous(Synchronous):

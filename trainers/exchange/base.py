@@ -25,6 +25,7 @@ from trainers.exchange.transport import Transport
 from trainers.gradients.flat import Unit
 from trainers.lanes.base import Lane, MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue
+from trainers.lanes.gathering import GatherLane
 from trainers.lanes.parcel import Parcel
 from trainers.mpi.message_sizes import align, allreduce_bytes, part_bytes
 
@@ -151,7 +152,7 @@ class Exchange:
             raise ValueError(f"{compressor.name}: the network cannot add its payloads, and nothing is gathered")
         if key not in self._lanes:
             if key is None:
-                self._lanes[key] = self.transport.build_gather_lane(self.collectives)
+                self._lanes[key] = GatherLane(self.transport.group, self.watch, self.collectives)
             elif isinstance(compressor, Cooperative):
                 self._lanes[key] = self.transport.build_rounds_lane(self.collectives)
             else:

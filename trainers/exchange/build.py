@@ -17,7 +17,7 @@ from trainers.options import exchanges as options
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from trainers.lanes.server_link import Link
+    from trainers.lanes.server.server_link import Link
     from trainers.topology.mixing import Mixing
 
 
@@ -40,7 +40,7 @@ def build_exchange(
     Args:
         link: connection to a dedicated server.
         mixing: the neighbours of each worker, for gossip.
-        transport: carries the messages of an exchange without neighbours, nodes or a server; None: as `config` says.
+        transport: carries the messages; None: as `config` says.
         collectives: the queue of an earlier exchange with the same transport, to be used on; None: a new one.
 
     Raises:
@@ -50,15 +50,19 @@ def build_exchange(
     if hasattr(config, "build"):  # of a plug-in
         built: Exchange = config.build(setup)
         return built
+    if transport is None and isinstance(config, options.Transported) and config.transport == "torch":
+        from trainers.exchange.torch_transport import TorchTransport, connect
+
+        transport = TorchTransport(connect(comm, units[0].gradient.device), watch)
     if isinstance(config, options.Gossip):
         from trainers.exchange.gossip import Gossip
 
         assert mixing is not None
-        return Gossip(config, setup, mixing)
+        return Gossip(config, setup, mixing, transport)
     if isinstance(config, options.Hierarchical):
         from trainers.exchange.hierarchical import build_hierarchical
 
-        return build_hierarchical(config, setup)
+        return build_hierarchical(config, setup, transport)
     if isinstance(config, options.Sharded):
         from trainers.exchange.unit_owners import build_sharded
 
@@ -70,15 +74,11 @@ def build_exchange(
     if isinstance(config, options.ParameterServer):
         from trainers.exchange.unit_owners import build_parameter_server
 
-        return build_parameter_server(config, setup)
+        return build_parameter_server(config, setup, transport)
     assert isinstance(config, options.Overlapping)
     sums = isinstance(config, (options.Allreduce, options.Mixed))
     gathers = isinstance(config, (options.Allgather, options.Mixed))
-    if transport is None and config.transport == "torch":
-        from trainers.exchange.torch_transport import TorchTransport, connect
-
-        transport = TorchTransport(connect(comm, units[0].gradient.device), watch)
-    elif transport is None:
+    if transport is None:
         transport = Transport(comm, watch, algorithm=config.allreduce if sums else None, part_mib=config.part_mib)
     return Exchange(
         *setup,

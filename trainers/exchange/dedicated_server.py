@@ -7,9 +7,10 @@ from typing import Any
 
 from trainers.exchange.base import ExchangeSetup
 from trainers.exchange.unit_owners import TwoPhase, build_second_memory
-from trainers.lanes.pushing import ParametersLane, PushLane
 from trainers.lanes.second_phase import SecondPhase
-from trainers.lanes.server_link import LOAD, STATE, Head, Link
+from trainers.lanes.server.pushing import ParametersLane, PushLane
+from trainers.lanes.server.server_link import LOAD, STATE, Head, Link
+from trainers.mpi.group import MpiGroup
 from trainers.options import exchanges as options
 
 
@@ -49,10 +50,11 @@ class Dedicated(TwoPhase):
 def build_dedicated(config: options.ParameterServer, setup: ExchangeSetup, link: Link) -> Dedicated:
     """Build the exchange: a synchronous server answers with the mean gradient, an asynchronous one with parameters."""
     comm, units, selector, memory, _, watch = setup
+    group = MpiGroup(comm)
     if config.asynchronous:
         second = SecondPhase(len(units), again=False, memory=build_second_memory("none", memory))
-        exchange = Dedicated(setup, second, ParametersLane(comm, watch, selector, second, link), link)
+        exchange = Dedicated(setup, second, ParametersLane(group, watch, selector, second, link), link)
         exchange.may_lag = config.staleness + 1
         return exchange
     second = SecondPhase(len(units), again=config.answer == "compressed", memory=build_second_memory("none", memory))
-    return Dedicated(setup, second, PushLane(comm, watch, selector, second, link, backup=config.backup), link)
+    return Dedicated(setup, second, PushLane(group, watch, selector, second, link, backup=config.backup), link)

@@ -9,6 +9,7 @@ import torch
 
 from compressors import Compressor
 from trainers.exchange.base import Exchange, ExchangeSetup, Traffic
+from trainers.exchange.transport import Transport
 from trainers.gradients.flat import Unit
 from trainers.lanes.base import Lane
 from trainers.lanes.collective_queue import ThreadCollectiveQueue
@@ -55,10 +56,12 @@ class Gossip(Exchange):
     payloads from the neighbours. Both may be called repeatedly, into any buffer with the layout of the parameters.
     """
 
-    def __init__(self, config: options.Gossip, setup: ExchangeSetup, mixing: Mixing) -> None:
-        super().__init__(*setup, sums=False, gathers=True, overlap=config.overlap)
+    def __init__(
+        self, config: options.Gossip, setup: ExchangeSetup, mixing: Mixing, transport: Transport | None = None
+    ) -> None:
+        super().__init__(*setup, sums=False, gathers=True, overlap=config.overlap, transport=transport)
         self.mixing = mixing
-        self.lane = NeighbourLane(self.comm, self.watch, mixing, self.collectives)
+        self.lane = NeighbourLane(self.transport.group, self.watch, mixing, self.collectives)
         self._lanes[None] = self.lane
         self._of: dict[int, Parcel] = {}
 

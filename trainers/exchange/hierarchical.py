@@ -10,8 +10,9 @@ import torch
 
 from compressors.policy.policy import Selector
 from trainers.exchange.base import Exchange, ExchangeSetup, Traffic
+from trainers.exchange.transport import Transport
 from trainers.gradients.flat import Unit
-from trainers.mpi import staging
+from trainers.mpi.group import Group
 from trainers.mpi.message_sizes import check_count
 from trainers.options import exchanges as options
 
@@ -37,16 +38,19 @@ class Hierarchical(Exchange):
 
     Args:
         setup: its communicator has all workers, its selector is for as many workers as there are nodes.
-        node: communicator of the workers of this node.
-        leaders: communicator of the first workers of all nodes; None on all other workers.
+        whole: the transport among all workers.
+        node: the workers of this node.
+        leaders: the first workers of all nodes; on all other workers None.
         nodes: number of nodes.
     """
 
-    def __init__(self, setup: ExchangeSetup, node: MPI.Comm, leaders: MPI.Comm | None, nodes: int) -> None:
+    def __init__(self, setup: ExchangeSetup, whole: Transport, node: Group, leaders: Group | None, nodes: int) -> None:
         from mpi4py import MPI
 
-        self.node, self.world, self.nodes = node, setup.comm, nodes
-        super().__init__(*setup._replace(comm=leaders or MPI.COMM_SELF), sums=True, gathers=True)
+        self.node, self.whole, self.nodes = node, whole, nodes
+        among = Transport(MPI.COMM_SELF, setup.watch) if leaders is None else whole.restrict(leaders)
+        comm: Any = among.group
+        super().__init__(*setup._replace(comm=comm), sums=True, gathers=True, transport=among)
         self.runs = find_contiguous_runs(self.units)
 
     def begin(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> None:
@@ -57,8 +61,6 @@ class Hierarchical(Exchange):
         self._submitted.append(unit)  # leaders encode the sum of the whole node
 
     def finish(self) -> Traffic:
-        from mpi4py import MPI
-
         with self.watch("communicate"):
             inside = self._reduce()
         figures = np.zeros(2)
@@ -76,10 +78,8 @@ class Hierarchical(Exchange):
             self.collectives.count("reduce", len(self.runs))
             self.collectives.count("bcast", len(self.runs) + 1)
             for run in self.runs:
-                host = staging.move_to_host(run)
-                self.node.Bcast([host.numpy(), MPI.FLOAT], LEADER)
-                run.copy_(host)
-            self.node.Bcast(figures, LEADER)
+                self.node.broadcast(run, LEADER)
+            self.node.broadcast(torch.from_numpy(figures), LEADER)
         if self.node.rank == LEADER:
             sent += (self.node.size - 1) * (inside + figures.nbytes)
         else:
@@ -88,19 +88,18 @@ class Hierarchical(Exchange):
 
     def _reduce(self) -> int:
         """Sum the node's gradients in its leader; return the bytes of one gradient."""
-        from mpi4py import MPI
-
         inside = 0
         for run in self.runs:
             check_count(run.numel(), "numbers in a sum of a node")
-            host = staging.move_to_host(run)
+            self.node.reduce(run, LEADER)
             if self.node.rank == LEADER:
-                self.node.Reduce(MPI.IN_PLACE, [host.numpy(), MPI.FLOAT], MPI.SUM, LEADER)
-                run.copy_(host).mul_(self.nodes / self.world.size)
-            else:
-                self.node.Reduce([host.numpy(), MPI.FLOAT], None, MPI.SUM, LEADER)
+                run.mul_(self.nodes / self.whole.group.size)
             inside += run.nbytes
         return inside
+
+    def close(self) -> None:
+        super().close()
+        self.whole.close()
 
 
 def find_contiguous_runs(units: Sequence[Unit]) -> list[torch.Tensor]:
@@ -121,19 +120,33 @@ def _follows(gradient: torch.Tensor, run: torch.Tensor) -> bool:
     return is_next and gradient.untyped_storage().data_ptr() == run.untyped_storage().data_ptr()
 
 
-def build_hierarchical(config: options.Hierarchical, setup: ExchangeSetup) -> Hierarchical:
-    """Build the exchange; a node is all ranks with common memory, or as many neighbouring ranks as the option says."""
-    from mpi4py import MPI
+def build_hierarchical(
+    config: options.Hierarchical, setup: ExchangeSetup, transport: Transport | None = None
+) -> Hierarchical:
+    """Build the exchange; a node is all ranks with common memory, or as many neighbouring ranks as the option says.
 
-    comm: Any = setup.comm
-    if config.workers_per_node is None:
-        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    else:
-        node = comm.Split(comm.rank // config.workers_per_node, comm.rank)
-    leaders = comm.Split(0 if node.rank == LEADER else MPI.UNDEFINED, comm.rank)
-    counted = np.array([node.rank == LEADER], dtype=np.int64)
-    comm.Allreduce(MPI.IN_PLACE, counted)
-    nodes = int(counted[0])
+    Args:
+        transport: carries the messages; None: MPI.
+    """
+    comm = setup.comm
+    whole = Transport(comm, setup.watch) if transport is None else transport
+    first = find_first_worker(comm, config.workers_per_node)
+    nodes = comm.allreduce(int(first == comm.rank))
+    node = whole.group.split(first)
+    leaders = whole.group.split(0 if first == comm.rank else None)
+    assert node is not None
     among_all = setup.selector
     setup = setup._replace(selector=Selector(among_all.policy, among_all.compressor, among_all.units, nodes))
-    return Hierarchical(setup, node, leaders if node.rank == LEADER else None, nodes)
+    return Hierarchical(setup, whole, node, leaders, nodes)
+
+
+def find_first_worker(comm: MPI.Comm, workers_per_node: int | None) -> int:
+    """Return the rank of the first worker of this worker's node."""
+    from mpi4py import MPI
+
+    if workers_per_node is not None:
+        return comm.rank - comm.rank % workers_per_node
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    first: int = node.bcast(comm.rank)
+    node.Free()
+    return first

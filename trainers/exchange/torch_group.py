@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from gradsweep.errors import UsageError
+from trainers.mpi.group import Group
+
+PATIENCE = datetime.timedelta(minutes=30)
+"""After so long a collective gives up. Ranks that fail end the others by MPI, long before."""
+
+_NO_COLOUR = 2**32 - 1
 
 TAG = 0x6773
 """The tag of messages from worker to worker; not 0, which other users of the process group send by default."""
@@ -26,11 +34,12 @@ def check_available(backend: str, key: str, valid: str) -> None:
         raise UsageError(f"{key}: this torch ({torch.__version__}) has no {backend}; valid is {valid}")
 
 
-class TorchGroup:
+class TorchGroup(Group):
     """The workers of a process group, and its collectives.
 
-    Lanes use it as they use a communicator of MPI: `rank` and `size` are those in the group. No two threads may execute
-    collectives of one group at the same time, because the workers would start them in different orders.
+    Messages of different lengths are sent together, each from worker to worker, so that nothing is padded. No two
+    threads may execute collectives of one group at the same time, because the workers would start them in different
+    orders.
 
     Args:
         backend: `gloo`, whose messages lie in main memory, or `nccl`, whose messages lie on the GPU.
@@ -43,11 +52,31 @@ class TorchGroup:
     ) -> None:
         self.backend, self.device, self.rank, self.size = backend, device, rank, size
         self.process_group = process_group
+        self._computing = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self._unused: list[torch.Tensor] = []  # buffers of _add_halves, kept because fresh memory takes longer
 
-    def allocate(self, size: int) -> torch.Tensor:
-        """Return a buffer of `size` bytes that the backend can read and write."""
-        return torch.empty(size, dtype=torch.uint8, device=self.device)
+    def allocate(self, size: int, *, added: torch.dtype | None = None) -> torch.Tensor:
+        message = torch.empty(size, dtype=torch.uint8, device=self.device)
+        if self._computing is not None and size:
+            message.record_stream(self._computing)  # a lane may ask for it in the stream of its collectives
+        return message
+
+    def split(self, colour: int | None) -> TorchGroup | None:
+        everyone = self.gather_numbers(np.array([_NO_COLOUR if colour is None else colour], np.uint32), [1] * self.size)
+        own = None
+        for each in sorted(set(everyone.tolist()) - {_NO_COLOUR}):  # all workers make all groups, in the same order
+            workers = np.flatnonzero(everyone == each).tolist()
+            part = dist.new_group([self._find_rank(worker) for worker in workers], PATIENCE, self.backend)
+            if each == colour:
+                own = TorchGroup(self.backend, self.device, workers.index(self.rank), len(workers), part)
+        return own
+
+    def duplicate(self) -> TorchGroup:
+        """Return this group: only one thread executes collectives."""
+        return self
+
+    def free(self) -> None:
+        """Do nothing: the process group lives on until the rank ends."""
 
     def try_sum(self, dtype: torch.dtype) -> None:
         """Sum a number over the workers; raise RuntimeError if the backend cannot add its type. All workers call
@@ -57,21 +86,21 @@ class TorchGroup:
         one.cpu()  # an error of NCCL's is raised here, and not in some later call
 
     def add_up(self, tensor: torch.Tensor) -> None:
-        """Replace a tensor by its sum over the workers."""
         if self.backend == "gloo" and self.size == 2 and tensor.dtype == torch.float16 and tensor.device == self.device:
             self._add_halves(tensor)
         else:
-            self._reduce(tensor, dist.ReduceOp.SUM)
+            self._replace(dist.all_reduce, tensor)
 
     def maximise(self, tensor: torch.Tensor) -> None:
         """Replace a tensor by its elementwise maximum over the workers."""
-        self._reduce(tensor, dist.ReduceOp.MAX)
+        self._replace(dist.all_reduce, tensor, op=dist.ReduceOp.MAX)
 
-    def _reduce(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> None:
+    def _replace(self, collective: Callable[..., Any], tensor: torch.Tensor, **options: Any) -> None:
+        """Replace a tensor by what a collective makes of it."""
         if not tensor.numel():
             return
         message = tensor.to(self.device)  # itself, unless gloo serves workers that compute on a GPU
-        work = dist.all_reduce(message, operation, group=self.process_group, async_op=True)
+        work = collective(message, group=self.process_group, async_op=True, **options)
         self.complete([work], None if message is tensor else lambda: tensor.copy_(message))
 
     def _add_halves(self, tensor: torch.Tensor) -> None:
@@ -84,46 +113,72 @@ class TorchGroup:
             tensor.add_(theirs)
             self._unused.append(theirs)
 
-        self.complete(self._send_to_all([tensor, theirs] if self.rank == 0 else [theirs, tensor]), add)
+        self.complete(self._start([(1 - self.rank, tensor)], [(1 - self.rank, theirs)]), add)
+
+    def reduce(self, tensor: torch.Tensor, root: int) -> None:
+        self._replace(dist.reduce, tensor, dst=self._find_rank(root))
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
+        self._replace(dist.broadcast, tensor, src=self._find_rank(root))
 
     def gather(self, received: torch.Tensor, sent: torch.Tensor) -> None:
-        """Write the `sent` of all workers, which have the same length, one after another into `received`."""
-        if not sent.numel():
-            return
-        if self.backend == "gloo":
-            messages = received.view(self.size, -1).unbind()
-            messages[self.rank].copy_(sent)
-            self.gather_unequal(messages)
-        else:
+        if self.backend == "gloo":  # in a half to a third of the time of its allgather
+            self.gather_unequal(received, sent, [sent.numel()] * self.size)
+        elif sent.numel():
             newer = getattr(dist, "all_gather_single", None)  # its name since torch 2.13
             collective = newer or dist.all_gather_into_tensor
             self.complete([collective(received, sent, group=self.process_group, async_op=True)])
 
-    def gather_unequal(self, messages: Sequence[torch.Tensor]) -> None:
-        """Send this worker's entry of `messages` to all workers, and write theirs into their entries.
+    def gather_unequal(self, received: torch.Tensor, sent: torch.Tensor, lengths: Sequence[int]) -> None:
+        messages = received.split(list(lengths))
+        messages[self.rank].copy_(sent)
+        others = [worker for worker in range(self.size) if worker != self.rank]
+        self.complete(self._start([(worker, sent) for worker in others], [(w, messages[w]) for w in others]))
 
-        With gloo each worker sends its message to each other one, in a half to a third of the time of its allgather.
-        With NCCL each worker broadcasts its message. Nothing is padded.
-        """
-        if self.backend == "gloo":
-            self.complete(self._send_to_all(messages))
-            return
-        self.complete(
-            [
-                dist.broadcast(message, self._find_rank(worker), group=self.process_group, async_op=True)
-                for worker, message in enumerate(messages)
-                if message.numel()
-            ]
-        )
+    def scatter(
+        self,
+        received: torch.Tensor,
+        received_lengths: Sequence[int],
+        sent: torch.Tensor,
+        sent_lengths: Sequence[int],
+        sent_starts: Sequence[int],
+    ) -> None:
+        parts = [sent[start : start + size] for start, size in zip(sent_starts, sent_lengths, strict=True)]
+        self.complete(self._start(enumerate(parts), enumerate(received.split(list(received_lengths)))))
 
-    def _send_to_all(self, messages: Sequence[torch.Tensor]) -> list[Any]:
-        """Begin to send this worker's entry to each other worker, and to receive theirs; empty ones do not travel."""
-        others = [self._find_rank(worker) for worker in range(self.size) if worker != self.rank]
-        own, group = messages[self.rank], self.process_group
-        theirs = [message for worker, message in enumerate(messages) if worker != self.rank]
-        received = zip(theirs, others, strict=True)
-        under_way = [dist.irecv(message, rank, group, TAG) for message, rank in received if message.numel()]
-        return under_way + [dist.isend(own, rank, group, TAG) for rank in others if own.numel()]
+    def swap(
+        self,
+        sent: torch.Tensor,
+        targets: Sequence[int],
+        rooms: Sequence[torch.Tensor],
+        sources: Sequence[int],
+        head: int,
+        measure: Callable[[torch.Tensor], int],
+    ) -> list[int]:
+        self.send_and_receive(sent[:head], targets, [room[:head] for room in rooms], sources)
+        lengths = [measure(room[:head]) for room in rooms]
+        rests = [room[head:length] for room, length in zip(rooms, lengths, strict=True)]
+        self.send_and_receive(sent[head:], targets, rests, sources)
+        return lengths
+
+    def send_and_receive(
+        self, sent: torch.Tensor, targets: Sequence[int], received: Sequence[torch.Tensor], sources: Sequence[int]
+    ) -> None:
+        """Send a tensor to each of `targets`, and receive one of known length from each of `sources`."""
+        for work in self._start([(target, sent) for target in targets], zip(sources, received, strict=True)):
+            work.wait()
+
+    def _start(
+        self, sent: Iterable[tuple[int, torch.Tensor]], received: Iterable[tuple[int, torch.Tensor]]
+    ) -> list[Any]:
+        """Begin to send messages to workers, and to receive theirs, all at once; empty ones do not travel."""
+        operations = [
+            dist.P2POp(operation, message, self._find_rank(worker), self.process_group, TAG)
+            for operation, messages in ((dist.irecv, received), (dist.isend, sent))
+            for worker, message in messages
+            if message.numel()
+        ]
+        return dist.batch_isend_irecv(operations) if operations else []
 
     def complete(self, under_way: Iterable[Any], then: Callable[[], object] | None = None) -> None:
         """Wait for collectives and messages, and do what follows."""
@@ -131,35 +186,6 @@ class TorchGroup:
             work.wait()
         if then is not None:
             then()
-
-    def settle(self) -> None:
-        """Wait for the collectives that `complete` has not waited for: none."""
-
-    def scatter(
-        self,
-        received: torch.Tensor,
-        sent: torch.Tensor,
-        received_lengths: Sequence[int],
-        sent_lengths: Sequence[int],
-    ) -> None:
-        """Send to each worker its part of `sent`, and write the parts of all workers, in their order, into `received`.
-
-        Args:
-            received_lengths, sent_lengths: elements of the parts from and for each worker.
-        """
-        if self.size > 1:
-            dist.all_to_all_single(received, sent, list(received_lengths), list(sent_lengths), group=self.process_group)
-
-    def swap(self, partner: int, sent: torch.Tensor, received: torch.Tensor) -> None:
-        """Send a tensor to a worker, and receive another from it; empty ones do not travel."""
-        pairs = [(dist.isend, sent), (dist.irecv, received)]
-        wanted = [
-            dist.P2POp(operation, tensor, self._find_rank(partner), self.process_group)
-            for operation, tensor in pairs
-            if tensor.numel()
-        ]
-        for work in dist.batch_isend_irecv(wanted) if wanted else ():
-            work.wait()
 
     def _find_rank(self, worker: int) -> int:
         """Return the rank in the default process group."""

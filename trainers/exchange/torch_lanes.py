@@ -1,28 +1,20 @@
-"""The lanes and the queue of a group that torch.distributed connects.
+"""The queues of a group that torch.distributed connects, and the two kinds of lanes that differ from those of MPI.
 
-They are those of MPI, with other collectives: gathered messages are the same to the bit; sums differ by the order of
-addition.
+Gathered messages are those of MPI to the bit; sums of more than two workers differ by the order of addition.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.torch_group import StartingGroup, TorchGroup
-from trainers.lanes.base import MessageLane
-from trainers.lanes.bundles import Room
 from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue, Work
-from trainers.lanes.gathering import Gathered, GatherLane
 from trainers.lanes.parcel import MessagePart, Parcel
 from trainers.lanes.rounds import RoundsLane
-from trainers.lanes.sharding import ShardLane
 from trainers.lanes.summing import SumLane
 from trainers.mpi.message_sizes import part_bytes, ring_bytes
 
@@ -39,12 +31,6 @@ class GroupCollectiveQueue(ThreadCollectiveQueue):
     def __init__(self, group: TorchGroup, watch: Stopwatch) -> None:
         self._stream = None if group.device.type == "cpu" else torch.cuda.Stream(group.device)
         super().__init__(group, watch)
-
-    def _own(self, comm: Any) -> Any:
-        return comm
-
-    def _free(self) -> None:
-        """Do nothing: the process group lives on until the rank ends."""
 
     def post(self, work: Work) -> None:
         super().post(work if self._stream is None else self._put_on_stream(work, self._stream))
@@ -85,15 +71,7 @@ class StartingCollectiveQueue(CollectiveQueue):
             self._starting.settle()
 
 
-class GroupMessageLane(MessageLane):
-    """A lane whose message is in the group's memory."""
-
-    def allocate(self, size: int) -> torch.Tensor:
-        group: TorchGroup = self.collectives.comm
-        return group.allocate(size)
-
-
-class GroupSumLane(GroupMessageLane, SumLane):
+class GroupSumLane(SumLane):
     """A lane whose payloads the backend adds, with one collective for each part: gloo in a ring; NCCL is assumed to
     use a ring.
 
@@ -139,10 +117,6 @@ class GroupSumLane(GroupMessageLane, SumLane):
     def cut_segments(self, part: MessagePart) -> list[torch.Tensor]:
         return [self.message[part.start : part.end]]
 
-    def add_up(self, comm: TorchGroup, segments: Sequence[torch.Tensor]) -> None:
-        for segment in segments:
-            comm.add_up(segment.view(self.dtype))
-
     def count_sent_bytes(self, count: int, itemsize: int) -> float:
         return ring_bytes(count, itemsize, self.comm.size)
 
@@ -157,44 +131,6 @@ def _add_floats(group: TorchGroup, payload: torch.Tensor) -> None:
     group.add_up(payload.view(torch.float32))
 
 
-class GroupGathered(Gathered):
-    """A part of all workers' messages, gathered by the backend: messages of equal length by an allgather, others by a
-    broadcast from each worker.
-
-    So nothing is padded, and as many bytes are sent as with MPI.
-    """
-
-    def gather_sizes(self, comm: TorchGroup) -> None:
-        everyone = _gather_numbers(comm, self.own)
-        self.sizes = everyone.reshape(self.sizes.shape)
-
-    def move(self, comm: TorchGroup, message: torch.Tensor) -> None:
-        if self.fixed:
-            comm.gather(self.received[: self.starts[-1]], message)
-            return
-        self.message(comm.rank).copy_(message)
-        comm.gather_unequal([self.message(worker) for worker in range(comm.size)])
-
-
-def _gather_numbers(group: TorchGroup, own: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Return the numbers of all workers, which have equally many, one worker's after another."""
-    received = torch.empty(group.size * own.size, dtype=torch.int32, device=group.device)
-    group.gather(received, _view_numbers(group, own))
-    group.settle()
-    return received.cpu().numpy().view(np.uint32)
-
-
-def _view_numbers(group: TorchGroup, own: npt.NDArray[np.uint32]) -> torch.Tensor:
-    """Return numbers as the backend sends them: it may not know uint32."""
-    return torch.from_numpy(own.view(np.int32)).to(group.device)
-
-
-class GroupGatherLane(GroupMessageLane, GatherLane):
-    """A lane that sends every message to every worker, by the backend."""
-
-    gathered = GroupGathered
-
-
 class GroupRoundsLane(RoundsLane):
     """A lane for the rounds of cooperative methods, sums and swaps, by the backend.
 
@@ -206,8 +142,7 @@ class GroupRoundsLane(RoundsLane):
         yield from super().communicate()
 
     def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        group: TorchGroup = self.collectives.comm
-        group.add_up(tensor)
+        self.collectives.comm.add_up(tensor)
         self.payload_bytes += 4 * tensor.numel()
         self.sent_bytes += ring_bytes(tensor.numel(), 4, self.comm.size)
         return tensor
@@ -215,46 +150,13 @@ class GroupRoundsLane(RoundsLane):
     def _swap(self, partner: int | None, payload: torch.Tensor) -> torch.Tensor:
         if partner is None:
             return payload[:0]
-        group: TorchGroup = self.collectives.comm
+        group = self.collectives.comm
+        assert isinstance(group, TorchGroup)
         own = torch.tensor([payload.numel()], dtype=torch.int64, device=group.device)
         theirs = torch.empty_like(own)
-        group.swap(partner, own, theirs)
+        group.send_and_receive(own, [partner], [theirs], [partner])
         received = group.allocate(int(theirs))
-        group.swap(partner, payload.to(group.device).contiguous(), received)
+        group.send_and_receive(payload.to(group.device).contiguous(), [partner], [received], [partner])
         self.payload_bytes += payload.numel() + SIZE_BYTES
         self.sent_bytes += payload.numel() + SIZE_BYTES
         return received
-
-
-class GroupShardLane(ShardLane):
-    """A lane of sharded units, by the backend. `comm` is the group."""
-
-    comm: TorchGroup  # type: ignore[assignment]
-
-    def __init__(self, group: TorchGroup, *arguments: Any) -> None:
-        super().__init__(group, *arguments)  # type: ignore[arg-type]
-        self._incoming, self._outgoing, self._gathered = (Room(group.allocate) for _ in range(3))
-
-    def allocate(self, size: int) -> torch.Tensor:
-        return self.comm.allocate(size)
-
-    def scatter_sizes(self, own: npt.NDArray[np.uint32], counts: Sequence[int]) -> npt.NDArray[np.uint32]:
-        workers, mine = self.comm.size, counts[self.comm.rank]
-        received = torch.empty(workers * mine, dtype=torch.int32, device=self.comm.device)
-        self.comm.scatter(received, _view_numbers(self.comm, own), [mine] * workers, counts)
-        return received.cpu().numpy().view(np.uint32).reshape(workers, mine)
-
-    def scatter(self, sent: Sequence[int], received: Sequence[int], incoming: torch.Tensor) -> None:
-        bundles = [self._message[start : start + size] for start, size in zip(self.starts, sent, strict=False)]
-        self.comm.scatter(incoming, torch.cat(bundles), received, sent)
-
-    def gather_sizes(self, own: npt.NDArray[np.uint32], counts: Sequence[int]) -> npt.NDArray[np.uint32]:
-        padded = np.zeros(max(counts), dtype=np.uint32)
-        padded[: own.size] = own
-        everyone = _gather_numbers(self.comm, padded).reshape(self.comm.size, padded.size)
-        return np.concatenate([numbers[:count] for numbers, count in zip(everyone, counts, strict=True)])
-
-    def gather(self, answer: torch.Tensor, received: Sequence[int], means: torch.Tensor) -> None:
-        messages = means.split(list(received))
-        messages[self.comm.rank].copy_(answer)
-        self.comm.gather_unequal(messages)

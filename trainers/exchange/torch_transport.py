@@ -7,7 +7,6 @@ agreements go through torch.distributed. Lanes, parts and queues are those of MP
 
 from __future__ import annotations
 
-import datetime
 import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,23 +16,16 @@ import torch.distributed as dist
 
 from gradsweep.errors import UsageError, get_first_line
 from trainers.devices.stopwatch import Stopwatch
-from trainers.exchange.torch_group import TorchGroup, check_available
-from trainers.exchange.torch_lanes import (
-    GroupCollectiveQueue,
-    GroupGatherLane,
-    GroupRoundsLane,
-    GroupShardLane,
-    GroupSumLane,
-)
+from trainers.exchange.torch_group import PATIENCE, TorchGroup, check_available
+from trainers.exchange.torch_lanes import GroupCollectiveQueue, GroupRoundsLane, GroupSumLane
 from trainers.exchange.transport import Transport
 from trainers.lanes.collective_queue import CollectiveQueue
+from trainers.lanes.rounds import RoundsLane
 from trainers.lanes.summing import SumLane
+from trainers.mpi.group import Group
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-PATIENCE = datetime.timedelta(minutes=30)
-"""After so long a collective gives up. Ranks that fail end the others by MPI, long before."""
 
 KEY = "exchange.transport=torch"
 
@@ -68,18 +60,25 @@ class ConnectedByMpi(TorchGroup):
         self.comm = comm
 
     def close(self) -> None:
+        global _store
         if dist.is_initialized():
             dist.destroy_process_group()
         self.comm.Barrier()  # the store, which is rank 0's, outlives what others may ask of it
+        _store = None
+
+
+_store: dist.TCPStore | None = None
+"""The store by which the workers are connected: that of rank 0 serves the others until the group is closed."""
 
 
 def _connect(group: ConnectedByMpi) -> None:
+    global _store
     from mpi4py import MPI
 
     node = group.comm.Split_type(MPI.COMM_TYPE_SHARED)
     host = "127.0.0.1" if node.size == group.size else socket.gethostname()
     node.Free()
-    store: dist.TCPStore | None = None
+    store = None
     opened: tuple[str, int] | str = ""
     try:
         if group.rank == 0:
@@ -94,6 +93,7 @@ def _connect(group: ConnectedByMpi) -> None:
         if store is None:
             host, port = opened
             store = dist.TCPStore(host, port, group.size, False, timeout=PATIENCE, wait_for_workers=False)
+        _store = store
         gpu = None if group.device.type == "cpu" else group.device
         dist.init_process_group(
             group.backend, store=store, rank=group.rank, world_size=group.size, timeout=PATIENCE, device_id=gpu
@@ -127,14 +127,16 @@ class TorchTransport(Transport):
         valid: what works instead.
     """
 
-    sum_lane, gather_lane, rounds_lane = GroupSumLane, GroupGatherLane, GroupRoundsLane
-    shard_lane = GroupShardLane
+    group: TorchGroup
 
     def __init__(self, group: TorchGroup, watch: Stopwatch, *, key: str = KEY, valid: str = "mpi") -> None:
-        super().__init__(group, watch)  # type: ignore[arg-type]
-        self.group, self._key, self._valid = group, key, valid
+        self.group, self.watch, self._key, self._valid = group, watch, key, valid
         messages = {} if group.device.type == "cpu" else {"messages": "sent from the GPU"}
         self.described = {"transport": group.backend, **messages}
+
+    def restrict(self, group: Group) -> TorchTransport:
+        assert isinstance(group, TorchGroup)
+        return TorchTransport(group, self.watch, key=self._key, valid=self._valid)
 
     def build_queue(self, overlap: bool) -> CollectiveQueue:
         return GroupCollectiveQueue(self.group, self.watch) if overlap else CollectiveQueue(self.group, self.watch)
@@ -147,7 +149,11 @@ class TorchTransport(Transport):
             raise UsageError(
                 f"{self._key}: {self.group.backend} cannot add {dtype}: {get_first_line(error)}; valid is {self._valid}"
             ) from error
-        return super().build_sum_lane(dtype, collectives)
+        return GroupSumLane(self.group, self.watch, dtype, collectives)
+
+    def build_rounds_lane(self, collectives: CollectiveQueue) -> RoundsLane:
+        lane: Any = GroupRoundsLane
+        return lane(self.group, self.watch, collectives)
 
     def maximise(self, tensor: torch.Tensor, collectives: CollectiveQueue) -> torch.Tensor:
         maximum = tensor.clone()

@@ -14,9 +14,12 @@ from trainers.exchange.base import Exchange, ExchangeSetup
 from trainers.exchange.transport import Transport
 from trainers.lanes.base import Lane
 from trainers.lanes.second_phase import SecondPhase
-from trainers.lanes.serving import FURTHEST_BEHIND, ServerLane
-from trainers.lanes.sharding import assign_owners
+from trainers.lanes.server.backup import FURTHEST_BEHIND, BackupLane
+from trainers.lanes.server.pushing import PushLane
+from trainers.lanes.server.serving import ServerLane
+from trainers.lanes.sharding import ShardLane, assign_owners
 from trainers.lanes.two_phase import TwoPhaseLane
+from trainers.mpi.group import MpiGroup
 from trainers.options import exchanges as options
 
 
@@ -30,7 +33,7 @@ class TwoPhase(Exchange):
         self, setup: ExchangeSetup, second: SecondPhase, lane: TwoPhaseLane, transport: Transport | None = None
     ) -> None:
         super().__init__(*setup, sums=False, gathers=True, transport=transport, collectives=lane.collectives)
-        self.may_drop = isinstance(lane, ServerLane) and lane.backup > 0
+        self.may_drop = isinstance(lane, (BackupLane, PushLane)) and lane.backup > 0
         self.may_lag = FURTHEST_BEHIND if self.may_drop else 0
         self.second = second
         self._lanes[None] = lane
@@ -89,12 +92,24 @@ def build_sharded(config: options.Sharded, setup: ExchangeSetup, transport: Tran
     kept = build_second_memory(config.second_memory, memory)
     second = SecondPhase(len(units), again=config.second == "same", memory=kept)
     owners = assign_owners([unit.gradient.numel() for unit in units], comm.size)
-    return TwoPhase(setup, second, transport.build_shard_lane(selector, second, owners), transport)
+    return TwoPhase(setup, second, ShardLane(transport.group, watch, selector, second, owners), transport)
 
 
-def build_parameter_server(config: options.ParameterServer, setup: ExchangeSetup) -> TwoPhase:
-    """Build the exchange in which rank 0 owns all units."""
+def build_parameter_server(
+    config: options.ParameterServer, setup: ExchangeSetup, transport: Transport | None = None
+) -> TwoPhase:
+    """Build the exchange in which rank 0 owns all units.
+
+    Args:
+        transport: carries the messages; None: MPI, which alone can have backup workers.
+    """
     comm, units, selector, memory, _, watch = setup
+    transport = Transport(comm, watch) if transport is None else transport
     kept = build_second_memory(config.second_memory, memory)
     second = SecondPhase(len(units), again=config.answer == "compressed", memory=kept)
-    return TwoPhase(setup, second, ServerLane(comm, watch, selector, second, backup=config.backup))
+    group = transport.group
+    lane = ServerLane(group, watch, selector, second)
+    if config.backup:
+        assert isinstance(group, MpiGroup)
+        lane = BackupLane(group, watch, selector, second, config.backup)
+    return TwoPhase(setup, second, lane, transport)

@@ -15,7 +15,6 @@ from compressors.random_key import splitmix64
 from gradsweep.errors import UsageError
 from trainers.devices.choose import create_stopwatch
 from trainers.exchange.base import Exchange, ExchangeSetup
-from trainers.exchange.torch_lanes import GroupShardLane
 from trainers.exchange.torch_transport import TorchTransport
 from trainers.exchange.unit_owners import TwoPhase
 from trainers.gradients.flat import Unit
@@ -24,6 +23,7 @@ from trainers.hooks.connection import use_group
 from trainers.hooks.state import HookState
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.second_phase import SecondPhase
+from trainers.lanes.sharding import ShardLane
 
 
 class Part(ABC):
@@ -77,7 +77,7 @@ class Part(ABC):
         self._step, self._saved = state["step"], state["exchange"]
 
 
-class ScatterLane(GroupShardLane):
+class ScatterLane(ShardLane):
     """The first phase of a sharded exchange alone: the owner of a unit has the mean, and others have no use for it."""
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:

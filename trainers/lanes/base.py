@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -18,11 +18,8 @@ from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.decoding import Decoders
 from trainers.lanes.parcel import MessagePart, Parcel
-from trainers.mpi import staging
+from trainers.mpi.group import Group
 from trainers.mpi.message_sizes import align
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 
 class Lane(ABC):
@@ -30,9 +27,12 @@ class Lane(ABC):
 
     `post` may be called between the `add`s. All lanes of an exchange post to the same queue, `collectives`. A lane
     without one has its own queue, which executes all collectives in `communicate`.
+
+    Args:
+        comm: the workers: a Group, or for a RoundsLane a communicator of MPI.
     """
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
+    def __init__(self, comm: Any, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
         self.comm, self.watch = comm, watch
         self.collectives = CollectiveQueue(comm, watch) if collectives is None else collectives
         self.parcels: list[Parcel] = []
@@ -72,7 +72,9 @@ class Lane(ABC):
 class MessageLane(Lane):
     """A lane with all payloads in one message, one after another."""
 
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
+    comm: Group
+
+    def __init__(self, comm: Group, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
         super().__init__(comm, watch, collectives)
         self.message = self.allocate(0)
         self.decoders = Decoders()
@@ -93,8 +95,8 @@ class MessageLane(Lane):
             self.message = self.allocate(size)
 
     def allocate(self, size: int) -> torch.Tensor:
-        """Allocate memory for a message that MPI sends or receives."""
-        return staging.allocate_message(size)
+        """Allocate memory for a message that is sent or received."""
+        return self.comm.allocate(size)
 
     def cut_part(self) -> MessagePart | None:
         """Return the units added since the last call as a part; None without units."""

@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from gradsweep.errors import bad_value
+import torch
+
 from trainers.devices.stopwatch import Stopwatch
+from trainers.mpi.group import Group
 
 Work = Callable[[Any], None]
-"""Carries out collectives on its argument: a communicator, or what another transport has in its place.
+"""Carries out collectives on its argument, a Group (trainers/mpi/group.py).
 
 It may run on any thread, and must not touch the stopwatch."""
 
@@ -37,7 +39,7 @@ class CollectiveQueue:
     in_background = False
     """Whether collectives are executed while the worker does something else."""
 
-    def __init__(self, comm: Any, watch: Stopwatch) -> None:
+    def __init__(self, comm: Group, watch: Stopwatch) -> None:
         self.comm, self.watch = comm, watch
         self._posted: list[Work] = []
         self.calls, self.early = Counter[str](), Counter[str]()
@@ -71,7 +73,7 @@ class CollectiveQueue:
 
 
 class ThreadCollectiveQueue(CollectiveQueue):
-    """A queue that executes its collectives at once, on a thread with its own communicator.
+    """A queue that executes its collectives at once, on a thread with a duplicate of the group.
 
     MPI calls and backward release Python's lock, so that both run at the same time.
 
@@ -81,32 +83,22 @@ class ThreadCollectiveQueue(CollectiveQueue):
 
     in_background = True
 
-    def __init__(self, comm: Any, watch: Stopwatch) -> None:
-        super().__init__(self._own(comm), watch)
+    def __init__(self, comm: Group, watch: Stopwatch) -> None:
+        super().__init__(comm.duplicate(), watch)
+        self._gpu = torch.cuda.current_device() if torch.cuda.is_initialized() else None
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._open = 0
         self._thread = threading.Thread(target=self._run, name="collectives", daemon=True)
         self._thread.start()
 
-    def _own(self, comm: Any) -> Any:
-        """Return the thread's communicator: a duplicate of the rank's."""
-        from mpi4py import MPI
-
-        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-            library = MPI.Get_library_version().splitlines()[0]
-            raise bad_value("exchange.overlap", True, f"false where MPI has no MPI_THREAD_MULTIPLE ({library})")
-        return comm.Dup()
-
-    def _free(self) -> None:
-        """Free the thread's communicator."""
-        self.comm.Free()
-
     def post(self, work: Work) -> None:
         self._open += 1
         self._queue.put(work)
 
     def _run(self) -> None:
+        if self._gpu is not None:  # a new thread has GPU 0
+            torch.cuda.set_device(self._gpu)
         failed = False  # skip work posted after a failure: other workers may not take part in it
         while (work := self._queue.get()) is not None:
             try:
@@ -134,4 +126,4 @@ class ThreadCollectiveQueue(CollectiveQueue):
         self.complete()
         self._queue.put(None)
         self._thread.join()
-        self._free()
+        self.comm.free()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +14,8 @@ from trainers.lanes.base import MessageLane
 from trainers.lanes.bundles import find_fixed_sizes
 from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.parcel import MessagePart
-from trainers.mpi import staging
+from trainers.mpi.group import Group
 from trainers.mpi.message_sizes import ALIGNMENT, LARGEST_SIZE, check_count, count_words
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 
 def encode_sizes(lengths: Sequence[int]) -> npt.NDArray[np.uint32]:
@@ -36,36 +32,22 @@ class Gathered:
         self.sizes = np.tile(self.own, (workers, 1))
         self.fixed = find_fixed_sizes(part.parcels) is not None
 
-    def gather(self, comm: Any, message: torch.Tensor, allocate: Callable[[int], torch.Tensor]) -> None:
+    def gather(self, comm: Group, message: torch.Tensor, allocate: Callable[[int], torch.Tensor]) -> None:
         """Send `message` to all workers and receive theirs; call `allocate` if `received` is too small for them."""
         if not self.fixed:
-            self.gather_sizes(comm)
+            counts = [len(self.own)] * comm.size
+            self.sizes = comm.gather_numbers(self.own, counts).reshape(self.sizes.shape)
         lengths = (-(-self.sizes.astype(np.int64) // ALIGNMENT)).sum(axis=1)
         starts = np.concatenate(([0], lengths.cumsum()))
         self.starts = starts * ALIGNMENT
         count_words(int(self.starts[-1]), "the messages of all workers")
         if self.starts[-1] > self.received.numel():
             self.received = allocate(int(self.starts[-1]))
-        self.move(comm, message)
-
-    def gather_sizes(self, comm: Any) -> None:
-        """Send the sizes of this worker's payloads to all workers and receive theirs."""
-        comm.Allgather(self.own, self.sizes)
-
-    def move(self, comm: Any, message: torch.Tensor) -> None:
-        """Send `message` to all workers; receive theirs in `received`, each at its start in `starts`."""
-        from mpi4py import MPI
-
-        received = staging.get_mpi_buffer(self.received[: self.starts[-1]])
-        sent, starts = staging.get_words(message), self.starts // ALIGNMENT
+        received = self.received[: self.starts[-1]]
         if self.fixed:
-            comm.Allgather(sent, [received, message.numel() // ALIGNMENT, MPI.INT32_T])
+            comm.gather(received, message)
         else:
-            comm.Allgatherv(sent, [received, np.diff(starts), starts[:-1], MPI.INT32_T])
-
-    def message(self, worker: int) -> torch.Tensor:
-        """Return the message of `worker`."""
-        return self.received[self.starts[worker] : self.starts[worker + 1]]
+            comm.gather_unequal(received, message, np.diff(self.starts).tolist())
 
     def messages(self) -> Iterator[tuple[int, int, list[int]]]:
         """Yield each worker's message: its start and end in `received`, and the sizes of its payloads."""
@@ -77,13 +59,10 @@ class GatherLane(MessageLane):
     """A lane that sends every message to every worker, W - 1 times; each worker decodes all of them.
 
     Where the size of a payload depends on the data, the sizes (uint32 a unit) are gathered first and count as part of
-    the message. MPI counts words of ALIGNMENT bytes, so that messages of several GiB are possible.
+    the message.
     """
 
-    gathered: type[Gathered] = Gathered
-    """The class that gathers a part."""
-
-    def __init__(self, comm: MPI.Comm, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
+    def __init__(self, comm: Group, watch: Stopwatch, collectives: CollectiveQueue | None = None) -> None:
         super().__init__(comm, watch, collectives)
         self._rooms: list[torch.Tensor] = []  # memory of received parts, to be used again
         self._gathered: list[Gathered] = []
@@ -101,7 +80,7 @@ class GatherLane(MessageLane):
         count_words(message.numel())
         if len(self._rooms) == len(self._gathered):
             self._rooms.append(self.allocate(0))
-        gathered = self.gathered(part, self._rooms[len(self._gathered)], self.comm.size)
+        gathered = Gathered(part, self._rooms[len(self._gathered)], self.comm.size)
         self._gathered.append(gathered)
         self.collectives.post(lambda comm: gathered.gather(comm, message, self.allocate))
         self.collectives.count("allgather")

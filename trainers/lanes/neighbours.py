@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,14 +17,9 @@ from trainers.lanes.bundles import find_fixed_sizes
 from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
-from trainers.mpi import staging
-from trainers.mpi.message_sizes import ALIGNMENT, align, count_words
+from trainers.mpi.group import Group
+from trainers.mpi.message_sizes import align, count_words
 from trainers.topology.mixing import Mixing
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-TAG = 1
 
 
 class NeighbourMessage(NamedTuple):
@@ -47,13 +42,13 @@ class NeighbourLane(MessageLane):
     """
 
     def __init__(
-        self, comm: MPI.Comm, watch: Stopwatch, mixing: Mixing, collectives: CollectiveQueue | None = None
+        self, comm: Group, watch: Stopwatch, mixing: Mixing, collectives: CollectiveQueue | None = None
     ) -> None:
         super().__init__(comm, watch, collectives)
         self.mixing = mixing
         self.remarks = torch.zeros(0, dtype=torch.float64)
         self._rooms: list[torch.Tensor] = []
-        self._bound = self._head = self._table = 0
+        self._bound = self._head = self._start = 0
         self._lengths: list[int] = []
         self.own = NeighbourMessage(1.0, Message(self.message), {})
         self.others: list[NeighbourMessage] = []
@@ -84,11 +79,10 @@ class NeighbourLane(MessageLane):
         """Send the message to the neighbours, and start to receive theirs."""
         table = b"" if find_fixed_sizes(self.parcels) is not None else encode_sizes(self.sizes).tobytes()
         head = self.remarks.numpy().tobytes() + table
-        start = self._head - len(head)
         if head:
-            self.message[start : self._head] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
-        self._table = len(table)
-        message = self.message[start : self.used]
+            self.message[self._head - len(head) : self._head] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
+        self._start = len(head)
+        message = self.message[self._head - len(head) : self.used]
         count_words(message.numel())
         self._rooms += [self.allocate(0) for _ in range(len(self._sources) - len(self._rooms))]
         for number in range(len(self._sources)):
@@ -100,16 +94,20 @@ class NeighbourLane(MessageLane):
         self.collectives.post(lambda comm: self._swap(comm, message))
         self.collectives.count("neighbours")
 
-    def _swap(self, comm: Any, message: torch.Tensor) -> None:
-        from mpi4py import MPI
+    def _swap(self, comm: Group, message: torch.Tensor) -> None:
+        rooms, sources = self._rooms[: len(self._sources)], list(self._sources)
+        self._lengths = comm.swap(message, self._targets, rooms, sources, self._start, self._measure)
 
-        rooms = zip(self._sources, self._rooms, strict=False)
-        incoming = [comm.Irecv(staging.get_words(room), source, TAG) for source, room in rooms]
-        outgoing = [comm.Isend(staging.get_words(message), other, TAG) for other in self._targets]
-        states = [MPI.Status() for _ in incoming]
-        MPI.Request.Waitall(incoming, states)
-        MPI.Request.Waitall(outgoing)
-        self._lengths = [ALIGNMENT * state.Get_count(MPI.INT32_T) for state in states]
+    def _measure(self, message: torch.Tensor) -> int:
+        """Return the length of a neighbour's message, of which at least the sizes are there."""
+        return self._start + sum(map(align, self._read_sizes(message)))
+
+    def _read_sizes(self, message: torch.Tensor) -> list[int]:
+        """Return the sizes of the payloads in a neighbour's message, which has them if they depend on the data."""
+        first = self.remarks.nbytes
+        if not first < self._start <= message.numel():
+            return self.sizes
+        return np.frombuffer(message[first : self._start].cpu().numpy().tobytes(), dtype=np.uint32).tolist()
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         """Wait for all messages; do nothing if none is in transit."""
@@ -126,11 +124,8 @@ class NeighbourLane(MessageLane):
         Raises:
             CorruptPayload: the message does not have the length that its sizes add up to.
         """
-        start, lengths = self.remarks.nbytes + self._table, self.sizes
-        if self._table and start <= message.numel():
-            table = message[self.remarks.nbytes : start].cpu().numpy().tobytes()
-            lengths = np.frombuffer(table, dtype=np.uint32).tolist()
-        *starts, end = accumulate(map(align, lengths), initial=start)
+        lengths = self._read_sizes(message)
+        *starts, end = accumulate(map(align, lengths), initial=self._start)
         if end != message.numel():
             raise CorruptPayload(f"worker {sender}'s message has {message.numel()} bytes, and should have {end}")
         units = (parcel.unit.index for parcel in self.parcels)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from compressors.policy.policy import Selector
@@ -17,11 +15,8 @@ from trainers.lanes.gathering import encode_sizes
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.second_phase import SecondPhase
 from trainers.lanes.two_phase import TwoPhaseLane
-from trainers.mpi import staging
-from trainers.mpi.message_sizes import ALIGNMENT, align, count_words
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
+from trainers.mpi.group import Group
+from trainers.mpi.message_sizes import align, count_words
 
 
 def assign_owners(elements: Sequence[int], workers: int) -> list[int]:
@@ -38,8 +33,8 @@ def assign_owners(elements: Sequence[int], workers: int) -> list[int]:
 
 
 class ShardLane(TwoPhaseLane):
-    """A lane that sends every payload to its unit's owner (Alltoallv), and every shard's mean to all workers
-    (Allgatherv).
+    """A lane that sends every payload to its unit's owner (all-to-all), and every shard's mean to all workers
+    (allgather).
 
     The bytes that a worker sends hardly depend on the number of workers W: with equal shards it sends (W - 1) / W of
     its message, and W - 1 times the mean of its shard, which is 1 / W of the model. If the sizes of payloads depend on
@@ -48,10 +43,10 @@ class ShardLane(TwoPhaseLane):
     """
 
     def __init__(
-        self, comm: MPI.Comm, watch: Stopwatch, selector: Selector, second: SecondPhase, owners: Sequence[int]
+        self, comm: Group, watch: Stopwatch, selector: Selector, second: SecondPhase, owners: Sequence[int]
     ) -> None:
         super().__init__(comm, watch, selector, second, owners)
-        self._incoming, self._outgoing, self._gathered = Room(), Room(), Room()
+        self._incoming, self._outgoing, self._gathered = (Room(comm.allocate) for _ in range(3))
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         self.form_mean(self._scatter())
@@ -72,16 +67,16 @@ class ShardLane(TwoPhaseLane):
             if fixed_sizes is None:
                 own = encode_sizes([size for bundle in bundles for size in bundle.sizes])
                 self.collectives.count("sizes")
-                theirs = self.scatter_sizes(own, [len(bundle.parcels) for bundle in bundles])
-                theirs[rank] = bundles[rank].sizes
-                lengths = theirs.tolist()
+                lengths = self.comm.scatter_numbers(own, [len(bundle.parcels) for bundle in bundles]).tolist()
+                lengths.insert(rank, list(bundles[rank].sizes))
             received = _multiply([sum(map(align, of_message)) for of_message in lengths], others)
             starts = list(accumulate(received, initial=0))
             count_words(starts[-1], "a shard's messages")
             count_words(self.starts[-1])
             incoming = self._incoming.get(starts[-1])
             self.collectives.count("alltoall")
-            self.scatter(_multiply([bundle.used for bundle in bundles], others), received, incoming)
+            sent = _multiply([bundle.used for bundle in bundles], others)
+            self.comm.scatter(incoming, received, self._message, sent, self.starts[:-1])
         for owner, bundle in enumerate(bundles):
             size = bundle.used + (0 if fixed_sizes is not None else 4 * len(bundle.parcels))
             self.payload_bytes += size
@@ -89,39 +84,6 @@ class ShardLane(TwoPhaseLane):
         messages = [incoming[low:high] for low, high in zip(starts, starts[1:], strict=False)]
         messages[rank] = bundles[rank].message()
         return list(zip(messages, lengths, strict=True))
-
-    def scatter_sizes(self, own: npt.NDArray[np.uint32], counts: Sequence[int]) -> npt.NDArray[np.uint32]:
-        """Send to each owner the sizes of its payloads; return the sizes, (workers, units), for this worker's shard.
-
-        Args:
-            own: of this worker's payloads, owner by owner.
-            counts: payloads for each owner.
-        """
-        from mpi4py import MPI
-
-        workers, mine = self.comm.size, counts[self.comm.rank]
-        theirs = np.zeros((workers, mine), dtype=np.uint32)
-        others = [int(worker != self.comm.rank) for worker in range(workers)]
-        self.comm.Alltoallv(
-            [own, _multiply(counts, others), list(accumulate(counts, initial=0))[:-1], MPI.UINT32_T],
-            [theirs, _multiply([mine] * workers, others), [mine * worker for worker in range(workers)], MPI.UINT32_T],
-        )
-        return theirs
-
-    def scatter(self, sent: Sequence[int], received: Sequence[int], incoming: torch.Tensor) -> None:
-        """Send to each owner the first bytes of its bundle, and receive the workers' messages in `incoming`.
-
-        Args:
-            sent, received: bytes to and from each worker; none of this worker's own.
-        """
-        from mpi4py import MPI
-
-        sent_from = [start // ALIGNMENT for start in self.starts[:-1]]
-        received_at = [start // ALIGNMENT for start in list(accumulate(received, initial=0))[:-1]]
-        self.comm.Alltoallv(
-            [self._message.numpy(), list(map(count_words, sent)), sent_from, MPI.INT32_T],
-            [incoming.numpy(), list(map(count_words, received)), received_at, MPI.INT32_T],
-        )
 
     def _gather(self) -> None:
         """Execute the second phase: send the mean of this worker's shard to all workers, and receive theirs."""
@@ -132,7 +94,7 @@ class ShardLane(TwoPhaseLane):
         with self.watch("communicate"):
             if None in fixed_sizes:
                 self.collectives.count("sizes")
-                everyone = self.gather_sizes(encode_sizes(self.answer.sizes), counts)
+                everyone = self.comm.gather_numbers(encode_sizes(self.answer.sizes), counts)
                 edges = np.cumsum([0, *counts])
                 self._lengths = [everyone[low:high].tolist() for low, high in zip(edges, edges[1:], strict=False)]
                 own += 4 * len(self.answer.sizes)
@@ -143,34 +105,8 @@ class ShardLane(TwoPhaseLane):
             count_words(self._starts[-1])
             self._means = self._gathered.get(self._starts[-1])
             self.collectives.count("allgather")
-            self.gather(self.answer.message(), received, self._means)
+            self.comm.gather_unequal(self._means, self.answer.message(), received)
         self.sent_bytes += (workers - 1) * own
-
-    def gather_sizes(self, own: npt.NDArray[np.uint32], counts: Sequence[int]) -> npt.NDArray[np.uint32]:
-        """Send the sizes of this worker's means to all workers; return the sizes of all, owner by owner.
-
-        Args:
-            counts: means of each owner.
-        """
-        from mpi4py import MPI
-
-        everyone = np.empty(sum(counts), dtype=np.uint32)
-        self.comm.Allgatherv(own, [everyone, counts, MPI.UINT32_T])
-        return everyone
-
-    def gather(self, answer: torch.Tensor, received: Sequence[int], means: torch.Tensor) -> None:
-        """Send this worker's answer to all workers, and receive the answers of all in `means`.
-
-        Args:
-            received: bytes of each owner's answer.
-        """
-        from mpi4py import MPI
-
-        displacements = [start // ALIGNMENT for start in list(accumulate(received, initial=0))[:-1]]
-        self.comm.Allgatherv(
-            staging.get_words(answer),
-            [means.numpy(), list(map(count_words, received)), displacements, MPI.INT32_T],
-        )
 
     def decode(self) -> None:
         edges = zip(self._starts, self._starts[1:], strict=False)

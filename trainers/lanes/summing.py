@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,11 +11,8 @@ from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.base import MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue
 from trainers.lanes.parcel import MessagePart
-from trainers.mpi import staging
+from trainers.mpi.group import Group
 from trainers.mpi.message_sizes import allreduce_bytes, check_count, segment_bytes
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 
 class SumLane(MessageLane):
@@ -29,7 +25,7 @@ class SumLane(MessageLane):
 
     def __init__(
         self,
-        comm: MPI.Comm,
+        comm: Group,
         watch: Stopwatch,
         dtype: str,
         collectives: CollectiveQueue | None = None,
@@ -37,13 +33,12 @@ class SumLane(MessageLane):
         algorithm: str | None = None,
         part_mib: float | None = None,
     ) -> None:
-        self.name, self.dtype, self.algorithm = dtype, getattr(torch, dtype), algorithm
+        self.dtype, self.algorithm = getattr(torch, dtype), algorithm
         self._longest = segment_bytes(comm.size, part_mib)
         super().__init__(comm, watch, collectives)
 
     def allocate(self, size: int) -> torch.Tensor:
-        _, operation = _get_summation(self.name)
-        return staging.allocate_message(size, host=not operation.is_predefined)  # our own sums are done by the CPU
+        return self.comm.allocate(size, added=self.dtype)
 
     def post(self) -> None:
         part = self.cut_part()
@@ -62,14 +57,10 @@ class SumLane(MessageLane):
         longest = self._longest
         return [self.message[low : min(low + longest, part.end)] for low in range(part.start, part.end, longest)]
 
-    def add_up(self, comm: Any, segments: Sequence[torch.Tensor]) -> None:
+    def add_up(self, comm: Group, segments: Sequence[torch.Tensor]) -> None:
         """Replace each segment by its sum over the workers."""
-        from mpi4py import MPI
-
-        kind, operation = _get_summation(self.name)
         for segment in segments:
-            count = segment.numel() // self.dtype.itemsize
-            comm.Allreduce(MPI.IN_PLACE, [staging.get_mpi_buffer(segment), count, kind], operation)
+            comm.add_up(segment.view(self.dtype))
 
     def count_sent_bytes(self, count: int, itemsize: int) -> float:
         """Return the mean bytes that a worker sends to sum `count` numbers."""
@@ -79,24 +70,3 @@ class SumLane(MessageLane):
         with self.watch("decode"):
             message, weight = Message(self.message), 1.0 / self.comm.size
             self.decoders(self.parcels, message, 0, self.used, self.sizes, weight, first=True)
-
-
-_half_sums: dict[str, MPI.Op] = {}
-
-
-def _get_summation(dtype: str) -> tuple[MPI.Datatype, MPI.Op]:
-    """Return the MPI type and operation for payloads of `dtype`. MPI has no half floats: torch adds them."""
-    from mpi4py import MPI
-
-    native = {"float32": MPI.FLOAT, "int8": MPI.INT8_T, "int32": MPI.INT32_T}
-    if dtype in native:
-        return native[dtype], MPI.SUM
-    if dtype not in _half_sums:
-        kind = getattr(torch, dtype)
-
-        def add(theirs: Any, ours: Any, datatype: MPI.Datatype) -> None:
-            if len(ours):
-                torch.frombuffer(ours, dtype=kind).add_(torch.frombuffer(theirs, dtype=kind))
-
-        _half_sums[dtype] = MPI.Op.Create(add, commute=True)
-    return MPI.UINT16_T, _half_sums[dtype]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,10 +15,8 @@ from trainers.lanes.bundles import Bundle
 from trainers.lanes.decoding import Decoders
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.second_phase import SecondPhase
+from trainers.mpi.group import Group
 from trainers.mpi.message_sizes import align
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 
 class TwoPhaseLane(Lane):
@@ -30,9 +27,11 @@ class TwoPhaseLane(Lane):
         second: compresses the means of this rank's units.
     """
 
+    comm: Group
+
     def __init__(
         self,
-        comm: MPI.Comm,
+        comm: Group,
         watch: Stopwatch,
         selector: Selector,
         second: SecondPhase,
@@ -46,7 +45,7 @@ class TwoPhaseLane(Lane):
         self._mean_decoders, self._answer_decoders = Decoders(), Decoders()
         self.answered: list[list[Parcel]] = []
         self._laid_out_for: list[object] | None = None
-        self._message = torch.zeros(0, dtype=torch.uint8)
+        self._message = comm.allocate(0)
 
     def begin(self) -> None:
         super().begin()
@@ -62,12 +61,8 @@ class TwoPhaseLane(Lane):
             bounds[owner] += align(compressor.payload_bound(shape))
         self.starts = list(accumulate(bounds, initial=head))
         if self.starts[-1] > self._message.numel():
-            self._message = self.allocate(self.starts[-1])
+            self._message = self.comm.allocate(self.starts[-1])
         self._laid_out_for = self.selector.selected  # type: ignore[assignment]
-
-    def allocate(self, size: int) -> torch.Tensor:
-        """Allocate memory for a message."""
-        return torch.zeros(size, dtype=torch.uint8)
 
     def add(self, parcel: Parcel) -> torch.Tensor | None:
         self.parcels.append(parcel)

@@ -38,12 +38,23 @@ class Exchange(Checked):
         return None
 
 
+@dataclasses.dataclass(frozen=True)
+class Transported(Exchange):
+    """The base of our exchanges.
+
+    Args:
+        transport: carries the messages: MPI or torch.distributed.
+    """
+
+    transport: str = choice("mpi", "mpi", "torch")
+
+
 RING, RECURSIVE_DOUBLING, RABENSEIFNER = ALLREDUCES = "ring", "recursive_doubling", "rabenseifner"
 """Algorithms of MPI's allreduce."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Overlapping(Exchange):
+class Overlapping(Transported):
     """The base of exchanges that can send units during backward.
 
     Args:
@@ -57,7 +68,6 @@ class Overlapping(Exchange):
     part_mib: float | None = number(None, 0.0, above=True, optional=True)
     allreduce: str | None = choice(None, *ALLREDUCES, optional=True)
     tune: bool = boolean(False)
-    transport: str = choice("mpi", "mpi", "torch")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +95,7 @@ _SECOND_MEMORIES = ("auto", "none", "residual", "scaled_residual", "loco")
 
 
 @dataclasses.dataclass(frozen=True)
-class Sharded(Exchange):
+class Sharded(Transported):
     """Each worker owns a shard of the units: it gets their payloads, and sends their mean, compressed again, to all."""
 
     second: str = choice("same", "same", "none")
@@ -93,14 +103,14 @@ class Sharded(Exchange):
 
 
 @dataclasses.dataclass(frozen=True)
-class Hierarchical(Exchange):
+class Hierarchical(Transported):
     """Workers of a node sum their gradients uncompressed; the first workers of the nodes exchange compressed sums."""
 
     workers_per_node: int | None = integer(None, low=1, optional=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class ParameterServer(Exchange):
+class ParameterServer(Transported):
     """Payloads go to a server, which answers every worker with their mean, or with the newest parameters.
 
     Args:
@@ -144,7 +154,7 @@ class ParameterServer(Exchange):
 
 
 @dataclasses.dataclass(frozen=True)
-class Gossip(Exchange):
+class Gossip(Transported):
     """Workers send payloads to their neighbours in `topology` only, and mix received parameters with their own."""
 
     overlap: bool = boolean(False)

@@ -29,10 +29,6 @@ _ONE_WAY = "neighbours must exchange messages in both directions"
 _WAITS = "the next gradient is that of mixed parameters, so that nothing is sent while it is computed"
 _ORDER = "{algorithm=}, {algorithm.order=}"
 
-BY_MPI = Rule(
-    has("exchange.transport", "torch"), _DECENTRALISED, "neighbours exchange by MPI", "exchange.transport=mpi"
-)
-
 UNTUNED = Rule(
     has("exchange.tune", True),
     _DECENTRALISED,
@@ -40,8 +36,8 @@ UNTUNED = Rule(
     "exchange=auto, or a centralised algorithm",
 )
 
-BEFORE_GOSSIP = BY_MPI, UNTUNED
-"""Checked before exchange=auto becomes gossip, which has MPI only."""
+BEFORE_GOSSIP = (UNTUNED,)
+"""Checked before exchange=auto becomes gossip, which has no such options."""
 
 RULES = (
     Rule(

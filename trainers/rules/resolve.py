@@ -129,5 +129,8 @@ def _choose_exchange(run: RunConfig, section: dict[str, Any]) -> dict[str, Any]:
         return section
     if run.decentralised:
         refuse(run, BEFORE_GOSSIP)
-        return {"name": "gossip", **{key: section[key] for key in ("granularity", "bucket_mib", "overlap")}}
+        return {
+            "name": "gossip",
+            **{key: section[key] for key in ("granularity", "bucket_mib", "overlap", "transport")},
+        }
     return {**section, "name": choose_exchange(run.policy.list_possible(run.compressor))}

@@ -15,7 +15,21 @@ _OTHER_PRECISION = "precision=bf16 or fp32"
 _UNSEEN = "the server does not see the values that choose the workers' compressors"
 _NO_LGRECO = "policy.lgreco.option=null"
 
+_BY_TORCH = has("exchange.transport", "torch")
+
 RULES = (
+    Rule(
+        _DEDICATED,
+        _BY_TORCH,
+        "the server takes messages as they come, from any worker",
+        "exchange.transport=mpi, or exchange.placement=colocated",
+    ),
+    Rule(
+        _BACKUP,
+        _BY_TORCH,
+        "the server takes the first messages that come",
+        "exchange.transport=mpi, or exchange.backup=0",
+    ),
     Rule(_ASYNCHRONOUS, has("algorithm", "local_sgd"), "the server takes every step", "algorithm=sgd"),
     Rule(
         _ASYNCHRONOUS,

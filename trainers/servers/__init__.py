@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainers.config.run_config import RunConfig
-from trainers.lanes.server_link import Link
+from trainers.lanes.server.server_link import Link
 
 if TYPE_CHECKING:
     from mpi4py import MPI

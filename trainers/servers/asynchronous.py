@@ -15,8 +15,8 @@ from compressors.message import Message
 from trainers.gradients.flat import Flat
 from trainers.lanes.bundles import Room
 from trainers.lanes.decoding import Decoders
-from trainers.lanes.server_link import FLAG_BYTES, Head
-from trainers.lanes.serving import ServerLane
+from trainers.lanes.server.server_link import FLAG_BYTES, Head
+from trainers.lanes.server.serving import ServerLane
 from trainers.optimizers.update import UpdateSetup
 from trainers.servers.base import Server
 

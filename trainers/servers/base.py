@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from compressors import Key
-from trainers.lanes import server_link
 from trainers.lanes.bundles import Room
 from trainers.lanes.parcel import Parcel
-from trainers.lanes.serving import Reply, take_free_reply
+from trainers.lanes.server import server_link
+from trainers.lanes.server.backup import Reply, take_free_reply
 from trainers.mpi import staging, stopping
 from trainers.optimizers.update import UpdateSetup
 

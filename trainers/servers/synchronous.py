@@ -13,8 +13,10 @@ from trainers.exchange.unit_owners import build_second_memory
 from trainers.lanes.bundles import Room
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.second_phase import SecondPhase
-from trainers.lanes.server_link import FLAG_BYTES, Head
-from trainers.lanes.serving import FURTHEST_BEHIND, SERVER, ServerLane
+from trainers.lanes.server.backup import FURTHEST_BEHIND
+from trainers.lanes.server.server_link import FLAG_BYTES, Head
+from trainers.lanes.server.serving import SERVER, ServerLane
+from trainers.mpi.group import MpiGroup
 from trainers.optimizers.update import UpdateSetup
 from trainers.servers.base import Server
 
@@ -36,7 +38,7 @@ class SynchronousServer(Server):
         options = config.exchange
         kept = build_second_memory(options.second_memory, config.memory)
         self.second = SecondPhase(len(setup.units), again=options.answer == "compressed", memory=kept)
-        self.lane = ServerLane(MPI.COMM_SELF, Stopwatch(), setup.selector, self.second)
+        self.lane = ServerLane(MpiGroup(MPI.COMM_SELF), Stopwatch(), setup.selector, self.second)
         self.wanted = config.workers - options.backup
         self.observes = config.policy.accordion.option is not None
         self._head: Head | None = None  # of the step whose messages are coming

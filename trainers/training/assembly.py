@@ -40,7 +40,7 @@ from trainers.training.memory_cost import measure_cost, measure_parts
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from trainers.lanes.server_link import Link
+    from trainers.lanes.server.server_link import Link
 
 
 class StepOutcome(NamedTuple):

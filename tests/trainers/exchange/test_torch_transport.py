@@ -76,10 +76,26 @@ def test_whether_torch_is_for_gpus_is_seen_without_loading_it() -> None:
         assert not hardware.torch_has_gpus()
 
 
-@pytest.mark.parametrize("name", ["sharded", "hierarchical", "parameter_server"])
-def test_other_exchanges_have_no_transport(name: str) -> None:
-    with pytest.raises(UsageError, match="transport"):
-        resolve(compose_config(exchange={"name": name, "transport": "torch"}))
+@pytest.mark.mpi
+@pytest.mark.parametrize("workers", [2, 3, 4])
+def test_every_exchange_has_the_bits_that_it_has_with_mpi(workers: int) -> None:
+    """Also with overlap, between neighbours, and where the lengths of messages depend on the data."""
+    run_ranks(
+        workers,
+        *["exchanges_alike", "none", "fp16", "topk", "qsgd", "sign", "powersgd", "gaps", "+", "neighbours_alike"],
+        module=MODULE,
+    )
+
+
+@pytest.mark.parametrize("options", [{"placement": "dedicated"}, {"backup": 1}])
+def test_servers_that_take_what_comes_are_refused_before_the_start(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"with exchange.transport=torch: .*; valid is exchange.transport=mpi, or"):
+        resolve(compose_config(exchange={"name": "parameter_server", "transport": "torch", **options}))
+
+
+def test_gossip_keeps_the_transport_of_auto() -> None:
+    config = compose_config(algorithm="choco", workers=4, exchange={"name": "auto", "transport": "torch"})
+    assert resolve(config)["exchange"]["transport"] == "torch"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +158,7 @@ def test_on_a_gpu_collectives_wait_for_the_message_and_decoding_for_them(monkeyp
 
     class Group:
         device = torch.device("cuda", 0)
+        duplicate = free = lambda group: group
 
     collectives = torch_lanes.GroupCollectiveQueue(Group(), Stopwatch())  # type: ignore[arg-type]
     collectives.post(lambda group: queue.done.append("sent"))
@@ -157,7 +174,7 @@ def test_rounds_wait_for_what_was_posted() -> None:
         device, comm = torch.device("cpu"), None
 
     watch, done = Stopwatch(), []
-    collectives = CollectiveQueue(Group(), watch)
+    collectives = CollectiveQueue(Group(), watch)  # type: ignore[arg-type]
     collectives.post(lambda group: done.append("sent"))
     lane = torch_lanes.GroupRoundsLane(Group(), watch, collectives)  # type: ignore[arg-type]
     lane.begin()

@@ -6,14 +6,27 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from mpi4py import MPI
 
+import compressors
+from compressors import memories
+from compressors.policy.policy import Policy, Selector
+from gradsweep.errors import UsageError
 from tests.trainers.ranks import exchange as ranks
+from tests.trainers.ranks import unit_owners
+from tests.trainers.ranks.algorithms import Run
 from tests.trainers.ranks.exchange import main
 from tests.trainers.ranks.overlap import same, small_parts, trained
+from trainers.config import groups
+from trainers.devices.stopwatch import Stopwatch
+from trainers.exchange.base import Traffic
+from trainers.exchange.build import build_exchange
+from trainers.gradients.flat import Unit
+from trainers.rules.compressors import MEMORY_RULES, RULES, Combination
 
 COMM = MPI.COMM_WORLD
 TOLERANCE = {"none": 1e-6, "fp16": 1e-3, "bf16": 5e-3, "powersgd": 1e-3, "policy": 1e-6}
@@ -43,6 +56,99 @@ def alike(*kinds: str) -> None:
                 assert ours.payload_bytes == theirs.payload_bytes, (kind, ours, theirs)
                 assert ours.sent_bytes == pytest.approx(theirs.sent_bytes, rel=1e-3), (kind, ours, theirs)
     assert dict(os.environ) == environment
+
+
+EXCHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in ("allgather", "mixed")},
+    **{f"{name}, overlap": (name, {"overlap": True}) for name in ("allgather", "mixed")},
+    **unit_owners.EXCHANGES,
+}
+METHODS: dict[str, dict[str, Any]] = {
+    "topk": {"ratio": 0.1},
+    "powersgd": {"rank": 2},
+    "gaps": {"name": "topk", "ratio": 0.1, "indices": "delta"},  # the length of its payloads depends on the data
+}
+SIZES = [(40, 27), (33,), (30, 50), (7,), (1,)]
+
+
+def exchanges_alike(*methods: str) -> None:
+    """Means, states and bytes of every exchange are those with MPI."""
+    from trainers.exchange.torch_transport import connect
+
+    small_parts()
+    connected = connect(COMM, torch.device("cpu"))  # once for all
+    for kind in EXCHANGES:
+        for method in methods:
+            found = [steps_of(kind, method, transport) for transport in ("mpi", "torch")]
+            if None in found:
+                continue
+            (means, state, sent), (others, other_state, other_sent) = found  # type: ignore[misc]
+            ordered = method != "powersgd" or COMM.size == 2
+            for mean, other in zip(means, others, strict=True):
+                assert same(mean, other) if ordered else torch.allclose(mean, other, rtol=1e-3, atol=1e-3), (
+                    kind,
+                    method,
+                )
+            assert not ordered or same(state, other_state), (kind, method)
+            for traffic, other_traffic in zip(sent, other_sent, strict=True):
+                assert traffic.payload_bytes == other_traffic.payload_bytes, (kind, method)
+                assert traffic.sent_bytes == pytest.approx(other_traffic.sent_bytes, rel=1e-3), (kind, method)
+    connected.close()
+
+
+def steps_of(kind: str, method: str, transport: str) -> tuple[list[torch.Tensor], Any, list[Traffic]] | None:
+    """All means of three steps, the state after them, and what was sent; None if the exchange does not take the method.
+
+    Gradients are small integers: their sums, also in 16 bits, are the same in any order.
+    """
+    name, values = EXCHANGES[kind]
+    options = {"name": method, **METHODS.get(method, {})}
+    compressor = compressors.build(options.pop("name"), **options)
+    kept = memories.build("none" if compressor.unbiased else "residual")
+    config = groups.GROUPS["exchange"][name](**values, transport=transport)
+    one = Combination(compressor, config, kept)
+    if any(rule.is_broken(one) for rule in (*RULES, *MEMORY_RULES)):
+        return None
+    units = [Unit(i, str(i), torch.zeros(size), torch.zeros(size)) for i, size in enumerate(SIZES)]
+    selector = Selector(Policy(), compressor, [(unit.name, tuple(unit.gradient.shape)) for unit in units], COMM.size)
+    exchanger = build_exchange(config, COMM, units, selector, kept, 5, Stopwatch())
+    means, sent = [], []
+    for step in (1, 2, 3):
+        for unit in units:
+            generator = torch.Generator().manual_seed(100 * step + 10 * unit.index + COMM.rank)
+            unit.gradient.copy_(torch.randint(-8, 9, unit.gradient.shape, generator=generator))
+        sent.append(exchanger.mean(step, measure=step == 2))
+        means += [unit.gradient.clone() for unit in units]
+    assert any(mean.any() for mean in means)
+    exchanger.collectives.close()
+    return means, exchanger.state_dict(), sent
+
+
+def neighbours_alike() -> None:
+    """Parameters, states and bytes of decentralised algorithms are those with MPI."""
+    late = {"name": "choco", "order": "combine_then_adapt"}
+    kinds: list[tuple[dict[str, Any], bool]] = [
+        ({"algorithm": late, "compressor": "topk"}, True),
+        ({"algorithm": late, "compressor": METHODS["gaps"]}, True),
+        ({"algorithm": "dpsgd", "compressor": "qsgd"}, False),
+        ({"algorithm": "sgp", "topology": "exponential"}, False),
+        ({"algorithm": "noloco", "topology": "random_pairs", "compressor": METHODS["gaps"]}, False),
+    ]
+    for changes, may_overlap in kinds:
+        for overlap in (False, True)[: 1 + may_overlap]:
+            found = []
+            for transport in ("mpi", "torch"):
+                exchange = {"name": "auto", "overlap": overlap, "transport": transport}
+                try:
+                    run = Run(**changes, exchange=exchange)
+                except UsageError as error:  # a topology that has not this number of workers
+                    assert "topology" in str(error)
+                    break
+                sent = run.steps(1, 6)
+                found.append((run.values.clone(), run.algorithm.state_dict(), sent))
+                run.algorithm.setup.exchange.close()
+            if found:
+                assert same(*found), (changes, overlap)
 
 
 def means(overlap: str, *names: str) -> None:

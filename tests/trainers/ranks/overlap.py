@@ -18,6 +18,7 @@ from trainers.data.batches import Shard
 from trainers.devices.stopwatch import MEASURE, Stopwatch
 from trainers.lanes.collective_queue import ThreadCollectiveQueue
 from trainers.mpi import message_sizes
+from trainers.mpi.group import MpiGroup
 from trainers.replica.replica import Replica
 from trainers.rules.resolve import resolve
 from trainers.training import assembly
@@ -127,14 +128,14 @@ def alike(*kinds: str) -> None:
 
 def failing() -> None:
     """What goes wrong on the thread is raised where the step is completed, and nothing is done after it."""
-    collectives, done = ThreadCollectiveQueue(COMM, Stopwatch()), []
+    collectives, done = ThreadCollectiveQueue(MpiGroup(COMM), Stopwatch()), []
 
     def fail(comm: MPI.Comm) -> None:
         raise ValueError("no such message")
 
-    collectives.post(lambda comm: done.append(comm.allreduce(1)))
+    collectives.post(lambda group: done.append(group.comm.allreduce(1)))
     collectives.post(fail)
-    collectives.post(lambda comm: done.append(comm.allreduce(1)))
+    collectives.post(lambda group: done.append(group.comm.allreduce(1)))
     try:
         collectives.complete()
     except ValueError as error:

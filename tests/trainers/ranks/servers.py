@@ -28,7 +28,7 @@ from trainers.exchange.build import build_exchange
 from trainers.exchange.dedicated_server import Dedicated
 from trainers.gradients.clipping import Clipping
 from trainers.gradients.flat import Flat, Unit
-from trainers.lanes.server_link import Head
+from trainers.lanes.server.server_link import Head
 from trainers.mpi import stopping
 from trainers.optimizers.update import UpdateSetup
 from trainers.options.optimizers import SGD

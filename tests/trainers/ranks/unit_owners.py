@@ -28,8 +28,8 @@ from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import base as exchange
 from trainers.exchange.build import build_exchange
 from trainers.gradients.flat import Flat, Unit
-from trainers.lanes import serving
 from trainers.lanes.second_phase import SecondPhase
+from trainers.lanes.server import backup as backup_lane
 from trainers.lanes.sharding import assign_owners
 from trainers.mpi import staging, stopping
 from trainers.recording import recorder
@@ -456,7 +456,7 @@ def backup() -> None:
         means: list[torch.Tensor] = []
         late = COMM.size - 1
         total = torch.zeros(shape)
-        for step in range(1, 2 + serving.FURTHEST_BEHIND):
+        for step in range(1, 2 + backup_lane.FURTHEST_BEHIND):
             gradient = local_gradient(COMM.rank, step, 0, shape)
             units[0].gradient.copy_(gradient)
             if COMM.rank == late:
@@ -489,7 +489,7 @@ def lagging() -> None:
         begun += 1
         if COMM.rank == 2 and begun == 4:
             side.recv(source=1)
-        if COMM.rank == 1 and begun == 4 + serving.FURTHEST_BEHIND - 1:
+        if COMM.rank == 1 and begun == 4 + backup_lane.FURTHEST_BEHIND - 1:
             side.send(None, 2)
         return gradient(self, *given)
 

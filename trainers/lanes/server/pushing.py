@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,11 +10,9 @@ from compressors.policy.policy import Selector
 from trainers.devices.stopwatch import Stopwatch
 from trainers.lanes.parcel import Parcel
 from trainers.lanes.second_phase import SecondPhase
-from trainers.lanes.server_link import FLAG_BYTES, HEAD_BYTES, Head, Link
-from trainers.lanes.serving import SERVER, ServerLane
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
+from trainers.lanes.server.server_link import FLAG_BYTES, HEAD_BYTES, Head, Link
+from trainers.lanes.server.serving import SERVER, ServerLane
+from trainers.mpi.group import Group
 
 
 class PushLane(ServerLane):
@@ -26,17 +23,22 @@ class PushLane(ServerLane):
 
     Args:
         comm: the workers.
+        backup: messages that the server drops in each step.
     """
 
     def __init__(
-        self, comm: MPI.Comm, watch: Stopwatch, selector: Selector, second: SecondPhase, link: Link, *, backup: int = 0
+        self, comm: Group, watch: Stopwatch, selector: Selector, second: SecondPhase, link: Link, *, backup: int = 0
     ) -> None:
-        super().__init__(comm, watch, selector, second, backup=backup)
-        self.link = link
+        super().__init__(comm, watch, selector, second)
+        self.link, self.backup = link, backup
         self.head = Head(0, 0, 0.0, 0.0, 0.0)
 
     def _lay_out(self, head: int = 0) -> None:
         super()._lay_out(head + HEAD_BYTES)
+
+    def add(self, parcel: Parcel) -> torch.Tensor | None:
+        payload = super().add(parcel)
+        return None if self.backup else payload
 
     def communicate(self) -> Iterator[tuple[Parcel, torch.Tensor]]:
         self.prepare_answers()
@@ -46,15 +48,12 @@ class PushLane(ServerLane):
 
     def _push(self) -> bool:
         """Send this worker's message and wait for the answer; return whether the message counted, or was dropped."""
-        bundle = self.bundles[SERVER]
-        body = self._prepend_sizes(bundle.sizes, self.starts[SERVER], bundle.used)
+        body = self._make_message()
         start = body.storage_offset() - HEAD_BYTES
         message = self._message[start : start + HEAD_BYTES + body.numel()]
         message[:HEAD_BYTES] = self.head.bytes()
-        self.collectives.count("server")
         with self.watch("communicate"):
             taken, self._means = self.link.push(message)
-        self.payload_bytes = body.numel()
         self.sent_bytes = message.numel() + FLAG_BYTES + self._means.numel()
         return taken
 
