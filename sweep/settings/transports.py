@@ -16,7 +16,7 @@ AUTO, SHM, TCP, UCX, OFI = "auto", "shm", "tcp", "ucx", "ofi"
 
 TRANSPORTS: Mapping[str, Mapping[str, str]] = {
     AUTO: {},
-    SHM: {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp"},
+    SHM: {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp"},  # Open MPI 5 also calls vader sm, 4 does not
     TCP: {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp"},
     UCX: {
         "OMPI_MCA_pml": "ucx",
