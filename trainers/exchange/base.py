@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from compressors import Compressor, Key, unit_state
+from compressors import Compressor, Key, flags, unit_state
 from compressors.base import Cooperative
 from compressors.kernels import norms
 from compressors.memories.base import Memory
@@ -227,9 +227,11 @@ class Exchange:
             with self.watch(MEASURE):
                 self._norm += float(parcel.x.double().square().sum())
                 rest = parcel.x.double()
-                parcel.compressor.decompress_add(payload, rest, parcel.key, -1.0)
+                with flags.unread():
+                    parcel.compressor.decompress_add(payload, rest, parcel.key, -1.0)
                 self._error += float(rest.square().sum())
-        self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
+        with flags.unread():
+            self.memory.update(parcel.key, parcel.x, payload, parcel.compressor)
 
     def _agree(self) -> None:
         """Agree on the maxima over all workers of the statistics that some compressors need, and encode their units."""
@@ -267,8 +269,9 @@ class Exchange:
             for parcel, payload in lane.communicate():
                 with self.watch("encode"):
                     self._record_rest(parcel, payload)
-        for lane in lanes:
-            lane.decode()
+        with flags.read_together():
+            for lane in lanes:
+                lane.decode()
         with self.watch("decode"):
             for parcel in self._parcels:
                 parcel.compressor.finish(parcel.unit.gradient, parcel.key, self.comm.size)

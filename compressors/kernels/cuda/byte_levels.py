@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda.primitives.buckets import decode_tiles, tile
-from compressors.kernels.cuda.scales import add_to, factor_of, read_scales
+from compressors.kernels.cuda.scales import add_to, factor_of, read_codes, read_scales
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight", "top"])
@@ -22,12 +22,15 @@ def _decode_add(
     weight,
     levels,
     top,
+    WIDTH: tl.constexpr,
+    WORDS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
 ) -> None:
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     scale, bad = read_scales(payload, number, real)
-    code = tl.load(payload + header + index, mask=exists, other=0).to(tl.int32)
+    code = read_codes(payload, number, inside, exists, across, header, count, bucket, WIDTH, WORDS)
     add_to(out, index, exists, factor_of(scale, weight)[:, None] * tl.load(levels + code))
     above = tl.max(tl.max(((code & 127) > top).to(tl.int32), axis=1), axis=0)
     tl.store(wrong, 1, mask=(bad > 0) | (above > 0))
@@ -36,4 +39,4 @@ def _decode_add(
 def decode_add(
     payload: torch.Tensor, levels: torch.Tensor, top: int, bucket: int, weight: float, out: torch.Tensor
 ) -> bool:
-    return decode_tiles(_decode_add, payload, bucket, weight, out, levels, top)
+    return decode_tiles(_decode_add, payload, bucket, weight, out, levels, top, WIDTH=8)

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import power_of_two, wrap_to_int64
+from compressors.kernels.cuda.primitives.launch import wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     add_to,
@@ -34,11 +34,12 @@ def _encode(
     key,
     steps,
     WIDTH: tl.constexpr,
-    BYTES: tl.constexpr,
+    WORDS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
 ) -> None:
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     value = tl.load(x + index, mask=exists, other=0.0)
     norm = canonical(tl.load(scales + number, mask=real, other=0))
     if tl.program_id(0) % across == 0:
@@ -51,7 +52,7 @@ def _encode(
     level = tl.where(relative >= 1, power, draw_round_up(below, tl.zeros((ROWS, COLS), tl.int32), random))
     sign = value.to(tl.int32, bitcast=True) >> 31
     codes = tl.where(exists, steps + ((level ^ sign) - sign), 0)
-    write_codes(payload, codes, number, inside, header, count, bucket, WIDTH, BYTES)
+    write_codes(payload, codes, number, across, header, count, bucket, WIDTH, WORDS)
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight", "steps"])
@@ -66,12 +67,14 @@ def _decode_add(
     weight,
     steps,
     WIDTH: tl.constexpr,
+    WORDS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
 ) -> None:
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     norm, bad = read_scales(payload, number, real)
-    level = read_codes(payload, number, inside, exists, header, bucket, WIDTH) - steps
+    level = read_codes(payload, number, inside, exists, across, header, count, bucket, WIDTH, WORDS) - steps
     exponent = tl.where(level == 0, 0, tl.minimum(tl.abs(level), steps) + 127 - steps)
     value = (exponent << 23).to(tl.float32, bitcast=True)
     value = tl.where(level < 0, -value, value)
@@ -85,7 +88,7 @@ def encode(
 ) -> None:
     tiles = tiling(len(x), bucket)
     tensors, numbers = (x, norms(x, bucket, euclidean), payload), (4 * tiles.buckets, wrap_to_int64(key), steps)
-    launch_tiles(_encode, tiles, tensors, *numbers, WIDTH=width, BYTES=power_of_two(width))
+    launch_tiles(_encode, tiles, tensors, *numbers, WIDTH=width, WORDS=tiles.fill_words(payload, width))
 
 
 def decode_add(payload: torch.Tensor, steps: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:

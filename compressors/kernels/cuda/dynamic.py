@@ -10,7 +10,7 @@ import triton.language as tl
 
 from compressors.kernels import dynamic_map
 from compressors.kernels.cuda import byte_levels
-from compressors.kernels.cuda.primitives.buckets import launch_tiles, tile, tiling
+from compressors.kernels.cuda.primitives.buckets import launch_tiles, tile, tiling, write_codes
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
     MAGNITUDE,
@@ -46,12 +46,14 @@ def _encode(
     bucket,
     across,
     header,
+    WORDS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
     GIVEN: tl.constexpr,
 ) -> None:
     """Write norms and codes of one tile; if GIVEN, `norms` has the norms as bits, else they are computed."""
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     value = tl.load(x + index, mask=exists, other=0.0)
     bits = value.to(tl.int32, bitcast=True)
     if GIVEN:
@@ -68,14 +70,14 @@ def _encode(
     exact = y * tl.load(decades + 8 + decade) + parts * _EIGHT_NINTHS
     rank = tl.minimum(exact, 2.0 * parts - 1.0).to(tl.int32) + (y > _ONE).to(tl.int32)
     code = tl.where((bits < 0) & (rank > 0), 128 + tl.minimum(rank, 127), rank)
-    tl.store(payload + header + index, code.to(tl.uint8), mask=exists)
+    write_codes(payload, tl.where(exists, code, 0), number, across, header, count, bucket, 8, WORDS)
 
 
 def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
     tiles = tiling(len(x), bucket)
     norms = payload if tiles.whole else largest_magnitudes(x, bucket)
     tensors = x, norms, _decades(x.device), payload
-    launch_tiles(_encode, tiles, tensors, 4 * tiles.buckets, GIVEN=not tiles.whole)
+    launch_tiles(_encode, tiles, tensors, 4 * tiles.buckets, WORDS=tiles.fill_words(payload, 8), GIVEN=not tiles.whole)
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:

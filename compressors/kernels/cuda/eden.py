@@ -16,10 +16,9 @@ from compressors.kernels.buffers import write_floats
 from compressors.kernels.cuda.hadamard import count_folds, find_places, rotate, rotate_back, sections
 from compressors.kernels.cuda.primitives.launch import (
     float64_bits,
-    is_raised,
+    is_refused,
     launch,
     make_flag,
-    power_of_two,
     wrap_to_int64,
 )
 from compressors.kernels.cuda.primitives.packing import load_words, pack_at, unpack_at
@@ -53,7 +52,6 @@ def _encode(
     LENGTH: tl.constexpr,
     FOLDS: tl.constexpr,
     WIDTH: tl.constexpr,
-    BYTES: tl.constexpr,
 ) -> None:
     """Write a block's codes, and the terms of the sums from which its scale is computed, (blocks, LENGTH) float64."""
     place = tl.program_id(0).to(tl.int64)
@@ -72,7 +70,7 @@ def _encode(
     half: tl.constexpr = 1 << (WIDTH - 1)
     code = tl.where(y.to(tl.int32, bitcast=True) < 0, half - 1 - rank, half + rank)
     begin = position.to(tl.int64) + place * (LENGTH * WIDTH // 8) + tl.arange(0, LENGTH // 8).to(tl.int64) * WIDTH
-    pack_at(payload, tl.reshape(code, (LENGTH // 8, 8)), begin, begin + WIDTH, WIDTH, BYTES)
+    pack_at(payload, tl.reshape(code, (LENGTH // 8, 8)), begin, begin + WIDTH, WIDTH)
     wide = level.to(tl.float64)
     tl.store(products + place * LENGTH + inside, tl.abs(y).to(tl.float64) * wide)
     tl.store(squares + place * LENGTH + inside, wide * wide)
@@ -117,7 +115,7 @@ def encode(x: torch.Tensor, key: int, bits: int, block: int, unbiased: bool, pay
         squares = torch.empty_like(products)
         tensors = x, found, borders, magnitudes, payload, products, squares
         numbers = len(x), block, first, position, wrap_to_int64(key)
-        constants = {"LENGTH": length, "FOLDS": count_folds(length), "WIDTH": bits, "BYTES": power_of_two(bits)}
+        constants = {"LENGTH": length, "FOLDS": count_folds(length), "WIDTH": bits}
         launch(_encode, number, *tensors, *numbers, **constants)
         norm = found[first : first + number].view(torch.float32).double()
         product = combine(products)
@@ -135,4 +133,4 @@ def decode_add(payload: torch.Tensor, bits: int, block: int, weight: float, out:
         numbers = len(out), block, first, position, float64_bits(weight)
         constants = {"LENGTH": length, "FOLDS": count_folds(length), "WIDTH": bits}
         launch(_decode_add, number, payload, out, wrong, _tables(bits, out.device)[2], *numbers, **constants)
-    return not is_raised(wrong)
+    return not is_refused(wrong)

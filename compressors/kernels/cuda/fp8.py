@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda import byte_levels
-from compressors.kernels.cuda.primitives.buckets import launch_tiles, tile, tiling
+from compressors.kernels.cuda.primitives.buckets import launch_tiles, tile, tiling, write_codes
 from compressors.kernels.cuda.primitives.launch import wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.scales import (
@@ -47,12 +47,14 @@ def _encode(
     SHIFT: tl.constexpr,
     OFFSET: tl.constexpr,
     STOCHASTIC: tl.constexpr,
+    WORDS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
     GIVEN: tl.constexpr,
 ) -> None:
     """Write norms and codes of one tile; if GIVEN, `norms` has the norms as bits, else they are computed."""
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     value = tl.load(x + index, mask=exists, other=0.0)
     bits = value.to(tl.int32, bitcast=True)
     if GIVEN:
@@ -75,7 +77,7 @@ def _encode(
         low = ((exact + _HALFWAY) - _HALFWAY).to(tl.int32)
     rank = tl.where(y < SMALLEST, low, high)
     code = tl.where((bits < 0) & (rank > 0), 128 + rank, rank)
-    tl.store(payload + header + index, code.to(tl.uint8), mask=exists)
+    write_codes(payload, tl.where(exists, code, 0), number, across, header, count, bucket, 8, WORDS)
 
 
 def encode(x: torch.Tensor, key: int, name: str, bucket: int, stochastic: bool, payload: torch.Tensor) -> None:
@@ -93,6 +95,7 @@ def encode(x: torch.Tensor, key: int, name: str, bucket: int, stochastic: bool, 
         SHIFT=form.shift,
         OFFSET=form.offset,
         STOCHASTIC=stochastic,
+        WORDS=tiles.fill_words(payload, 8),
         GIVEN=not tiles.whole,
     )
 

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import power_of_two, wrap_to_int64
+from compressors.kernels.cuda.primitives.launch import wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import load_words, store_words
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import (
@@ -19,6 +19,8 @@ from compressors.kernels.cuda.scales import (
     draw_round_up,
     factor_of,
     read_codes,
+    step_table,
+    steps_of,
 )
 
 _HUGE = tl.constexpr(2.0**126)
@@ -46,9 +48,11 @@ def _bounds(bits, exists) -> tl.tensor:
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "buckets"])
-def _find_bounds(x, found, count, bucket, across, buckets, ROWS: tl.constexpr, COLS: tl.constexpr) -> None:
+def _find_bounds(
+    x, found, count, bucket, across, buckets, ROWS: tl.constexpr, COLS: tl.constexpr, ALIGNED: tl.constexpr
+) -> None:
     """Find the three `_bounds` of each bucket: `found` is (3, buckets) int32."""
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     low, high, most = _bounds(tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True), exists)
     tl.atomic_min(found + number, low, mask=real, sem="relaxed")
     tl.atomic_max(found + buckets.to(tl.int64) + number, high, mask=real, sem="relaxed")
@@ -84,13 +88,14 @@ def _encode(
     STOCHASTIC: tl.constexpr,
     TOP: tl.constexpr,
     WIDTH: tl.constexpr,
-    BYTES: tl.constexpr,
+    WORDS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
     GIVEN: tl.constexpr,
 ) -> None:
     """Write bounds and packed codes of one tile; if GIVEN, `found` has the bounds, else they are computed."""
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     value = tl.load(x + index, mask=exists, other=0.0)
     bits = value.to(tl.int32, bitcast=True)
     if GIVEN:
@@ -123,10 +128,10 @@ def _encode(
         header = 4 * buckets.to(tl.int64)
         sign = bits >> 31
         level = TOP + ((level ^ sign) - sign)
-    write_codes(payload, tl.where(exists, level, 0), number, inside, header, count, bucket, WIDTH, BYTES)
+    write_codes(payload, tl.where(exists, level, 0), number, across, header, count, bucket, WIDTH, WORDS)
 
 
-@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight"])
+@triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight", "top"])
 def _decode_add(
     payload,
     out,
@@ -136,30 +141,32 @@ def _decode_add(
     across,
     header,
     weight,
+    table,
+    top,
     MINMAX: tl.constexpr,
     TOP: tl.constexpr,
     WIDTH: tl.constexpr,
+    WORDS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
 ) -> None:
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
-    tops = tl.full((ROWS, COLS), TOP, tl.float32)
-    code = read_codes(payload, number, inside, exists, header, bucket, WIDTH)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
+    code = read_codes(payload, number, inside, exists, across, header, count, bucket, WIDTH, WORDS)
     if MINMAX:
         low = load_words(payload, 2 * number, real)
         high = load_words(payload, 2 * number + 1, real)
         finite = ((low & MAGNITUDE) < INFINITY) & ((high & MAGNITUDE) < INFINITY)
         ordered = low.to(tl.float32, bitcast=True) <= high.to(tl.float32, bitcast=True)
         good = (finite & ordered) | ((low == NAN) & (high == NAN))
-        from_low = factor_of(low, weight)[:, None] * tl.div_rn((TOP - code).to(tl.float32), tops)
-        from_high = factor_of(high, weight)[:, None] * tl.div_rn(code.to(tl.float32), tops)
+        from_low = factor_of(low, weight)[:, None] * steps_of(TOP - code, table, 0, top, WIDTH)
+        from_high = factor_of(high, weight)[:, None] * steps_of(code, table, 0, top, WIDTH)
         add_to(out, index, exists, from_low + from_high)
         bad = tl.max(tl.where(good, 0, 1), axis=0)
     else:
         most = load_words(payload, number, real)
         good = ((most >= 0) & (most < INFINITY)) | (most == NAN)
-        step = tl.div_rn((code - TOP).to(tl.float32), tops)
-        add_to(out, index, exists, factor_of(most, weight)[:, None] * step)
+        add_to(out, index, exists, factor_of(most, weight)[:, None] * steps_of(code, table, TOP, top, WIDTH))
         bad = tl.max(tl.where(good, 0, 1), axis=0) + tl.max(tl.max((code > 2 * TOP).to(tl.int32), axis=1), axis=0)
     tl.store(wrong, 1, mask=bad > 0)
 
@@ -179,10 +186,12 @@ def encode(
         launch_tiles(_find_bounds, tiles, (x, found), tiles.buckets)
     launch_tiles(
         _encode, tiles, (x, found, payload), tiles.buckets, wrap_to_int64(key), MINMAX=minmax, STOCHASTIC=stochastic,
-        TOP=_top(width, minmax), WIDTH=width, BYTES=power_of_two(width), GIVEN=not tiles.whole,
+        TOP=_top(width, minmax), WIDTH=width, WORDS=tiles.fill_words(payload, width), GIVEN=not tiles.whole,
     )  # fmt: skip
 
 
 def decode_add(payload: torch.Tensor, width: int, bucket: int, minmax: bool, weight: float, out: torch.Tensor) -> bool:
-    constants = {"MINMAX": minmax, "TOP": _top(width, minmax), "WIDTH": width}
-    return decode_tiles(_decode_add, payload, bucket, weight, out, head=8 if minmax else 4, **constants)
+    top = _top(width, minmax)
+    table = step_table(width, 0 if minmax else top, top, out.device)
+    constants = {"MINMAX": minmax, "TOP": top, "WIDTH": width}
+    return decode_tiles(_decode_add, payload, bucket, weight, out, table, top, head=8 if minmax else 4, **constants)

@@ -51,23 +51,46 @@ def _means(x: torch.Tensor, bucket: int) -> torch.Tensor:
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header"])
-def _encode(x, payload, count, bucket, across, header, ROWS: tl.constexpr, COLS: tl.constexpr) -> None:
+def _encode(
+    x,
+    payload,
+    count,
+    bucket,
+    across,
+    header,
+    WORDS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+) -> None:
     """Write the sign bits of one tile."""
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     bits = tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True)
-    write_codes(payload, (bits >> 31) & 1, number, inside, header, count, bucket, 1, 1)
+    write_codes(payload, (bits >> 31) & 1, number, across, header, count, bucket, 1, WORDS)
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight"])
 def _decode_add(
-    payload, out, wrong, count, bucket, across, header, weight, ROWS: tl.constexpr, COLS: tl.constexpr
+    payload,
+    out,
+    wrong,
+    count,
+    bucket,
+    across,
+    header,
+    weight,
+    WIDTH: tl.constexpr,
+    WORDS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
 ) -> None:
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     positive = load_words(payload, 2 * number, real)
     negative = load_words(payload, 2 * number + 1, real)
     numbers = (positive >= 0) & (positive < INFINITY) & (negative <= 0) & ((negative & MAGNITUDE) < INFINITY)
     good = numbers | ((positive == NAN) & (negative == NAN))
-    sign = read_codes(payload, number, inside, exists, header, bucket, 1)
+    sign = read_codes(payload, number, inside, exists, across, header, count, bucket, WIDTH, WORDS)
     value = tl.where(sign == 1, factor_of(negative, weight)[:, None], factor_of(positive, weight)[:, None])
     add_to(out, index, exists, value)
     tl.store(wrong, 1, mask=tl.max(tl.where(good, 0, 1), axis=0) > 0)
@@ -78,8 +101,8 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
         return
     tiles = tiling(len(x), bucket)
     write_floats(_means(x, bucket), payload[: 8 * tiles.buckets])
-    launch_tiles(_encode, tiles, (x, payload), 8 * tiles.buckets)
+    launch_tiles(_encode, tiles, (x, payload), 8 * tiles.buckets, WORDS=tiles.fill_words(payload, 1))
 
 
 def decode_add(payload: torch.Tensor, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return decode_tiles(_decode_add, payload, bucket, weight, out, head=8)
+    return decode_tiles(_decode_add, payload, bucket, weight, out, head=8, WIDTH=1)

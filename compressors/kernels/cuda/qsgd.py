@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.launch import launch, power_of_two, wrap_to_int64
+from compressors.kernels.cuda.primitives.launch import launch, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import store_words
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import (
@@ -27,6 +27,8 @@ from compressors.kernels.cuda.scales import (
     largest_magnitudes,
     read_codes,
     read_scales,
+    step_table,
+    steps_of,
 )
 from compressors.kernels.cuda.sums import add_halves
 
@@ -91,13 +93,14 @@ def _encode(
     key,
     levels,
     WIDTH: tl.constexpr,
-    BYTES: tl.constexpr,
+    WORDS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
     GIVEN: tl.constexpr,
 ) -> None:
     """Write norms and packed codes of one tile; if GIVEN, `norms` has the norms as bits, else they are computed."""
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     value = tl.load(x + index, mask=exists, other=0.0)
     if GIVEN:
         norm = canonical(tl.load(norms + number, mask=real, other=0))
@@ -106,7 +109,7 @@ def _encode(
     if tl.program_id(0) % across == 0:
         store_words(payload, number, norm, real)
     codes = tl.where(exists, levels + levels_of(value, norm, number, inside, key, levels), 0)
-    write_codes(payload, codes, number, inside, header, count, bucket, WIDTH, BYTES)
+    write_codes(payload, codes, number, across, header, count, bucket, WIDTH, WORDS)
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header", "weight", "levels"])
@@ -119,18 +122,19 @@ def _decode_add(
     across,
     header,
     weight,
+    table,
     levels,
     WIDTH: tl.constexpr,
+    WORDS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    ALIGNED: tl.constexpr,
 ) -> None:
     """Add weight * Q(x) of one tile to `out`; set `wrong` if `encode` cannot have written the payload."""
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     norm, bad = read_scales(payload, number, real)
-    code = read_codes(payload, number, inside, exists, header, bucket, WIDTH)
-    steps = tl.zeros((ROWS, COLS), tl.float32) + levels.to(tl.float32)
-    step = tl.div_rn((code - levels).to(tl.float32), steps)
-    add_to(out, index, exists, factor_of(norm, weight)[:, None] * step)
+    code = read_codes(payload, number, inside, exists, across, header, count, bucket, WIDTH, WORDS)
+    add_to(out, index, exists, factor_of(norm, weight)[:, None] * steps_of(code, table, levels, levels, WIDTH))
     bad += tl.max(tl.max((code > 2 * levels).to(tl.int32), axis=1), axis=0)
     tl.store(wrong, 1, mask=bad > 0)
 
@@ -141,9 +145,10 @@ def encode(
     tiles = tiling(len(x), bucket)
     given = euclidean or not tiles.whole
     norms = (euclidean_norms if euclidean else largest_magnitudes)(x, bucket) if given else payload
-    constants = {"WIDTH": width, "BYTES": power_of_two(width), "GIVEN": given}
+    constants = {"WIDTH": width, "WORDS": tiles.fill_words(payload, width), "GIVEN": given}
     launch_tiles(_encode, tiles, (x, norms, payload), 4 * tiles.buckets, wrap_to_int64(key), levels, **constants)
 
 
 def decode_add(payload: torch.Tensor, levels: int, width: int, bucket: int, weight: float, out: torch.Tensor) -> bool:
-    return decode_tiles(_decode_add, payload, bucket, weight, out, levels, WIDTH=width)
+    table = step_table(width, levels, levels, out.device)
+    return decode_tiles(_decode_add, payload, bucket, weight, out, table, levels, WIDTH=width)

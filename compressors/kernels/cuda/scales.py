@@ -6,12 +6,14 @@ Inf and then NaN above all.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.buckets import launch_tiles, tile, tiling
-from compressors.kernels.cuda.primitives.packing import load_words, unpack_at
+from compressors.kernels.cuda.primitives.buckets import launch_tiles, tile, tiling, word_places
+from compressors.kernels.cuda.primitives.packing import load_words, unpack_at, unpack_words, word_pointer
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.sums import bucket_moments
 
@@ -20,11 +22,12 @@ INFINITY = tl.constexpr(0x7F800000)
 NAN = tl.constexpr(0x7FC00000)
 LARGEST = torch.finfo(torch.float32).max
 _PART = tl.constexpr(1 << 30)
+_TABLED = tl.constexpr(8)
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across"])
-def _largest(x, found, count, bucket, across, ROWS: tl.constexpr, COLS: tl.constexpr) -> None:
-    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS)
+def _largest(x, found, count, bucket, across, ROWS: tl.constexpr, COLS: tl.constexpr, ALIGNED: tl.constexpr) -> None:
+    number, inside, index, exists, real = tile(count, bucket, across, ROWS, COLS, ALIGNED)
     bits = tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True)
     tl.atomic_max(found + number, tl.max(bits & MAGNITUDE, axis=1), mask=real, sem="relaxed")
 
@@ -69,7 +72,7 @@ def divide_by_scales(magnitude, scale) -> tl.tensor:
 @triton.jit
 def bucket_draws(key, number, inside, bucket, across, COLS: tl.constexpr) -> tl.tensor:
     """Return uniform uint32 for the elements of a tile, from the streams that `reference.scales` defines."""
-    part = tl.program_id(0).to(tl.int64) % across * COLS // _PART
+    part = (tl.program_id(0) % across).to(tl.int64) * COLS // _PART
     stream = stream_bits(key, (number * ((bucket.to(tl.int64) + _PART - 1) // _PART) + part).to(tl.uint64))
     return draw(stream[:, None], (inside & (_PART - 1)).to(tl.uint32)[None, :])
 
@@ -97,10 +100,37 @@ def read_scales(payload, number, real) -> tl.tensor:
 
 
 @triton.jit
-def read_codes(payload, number, inside, exists, header, bucket, WIDTH: tl.constexpr) -> tl.tensor:
-    """Return the codes of a tile as int32; the codes of every bucket start at a whole byte, after `header` bytes."""
-    start = header + number * ((bucket.to(tl.int64) * WIDTH + 7) // 8)
-    return unpack_at(payload, start[:, None], inside[None, :], exists, WIDTH)
+def read_codes(
+    payload, number, inside, exists, across, header, count, bucket, WIDTH: tl.constexpr, WORDS: tl.constexpr
+) -> tl.tensor:
+    """Return the codes of a tile as int32, written by `write_codes`; 0 where no element exists."""
+    if WORDS:
+        rows: tl.constexpr = exists.shape[0]
+        columns: tl.constexpr = exists.shape[1]
+        place, real = word_places(number, across, header, count, bucket, WIDTH, rows, columns)
+        words = tl.load(word_pointer(payload) + place, mask=real, other=0)
+        return tl.reshape(unpack_words(words, WIDTH), (rows, columns))
+    else:
+        start = header + number * ((bucket.to(tl.int64) * WIDTH + 7) // 8)
+        return unpack_at(payload, start[:, None], inside[None, :], exists, WIDTH)
+
+
+@functools.cache
+def step_table(width: int, middle: int, top: int, device: torch.device) -> torch.Tensor:
+    """Return (code - middle) / top, rounded once, for all codes of `width` bits, for `steps_of`; of long codes for the
+    first alone.
+    """
+    codes = torch.arange(1 << width if width <= _TABLED.value else 1)
+    return ((codes - middle).float() / top).to(device)
+
+
+@triton.jit
+def steps_of(code, table, middle, top, WIDTH: tl.constexpr) -> tl.tensor:
+    """Return (code - middle) / top, rounded once; `table` is from `step_table`."""
+    if WIDTH <= _TABLED:
+        return tl.load(table + code)  # a division takes fifteen instructions
+    else:
+        return tl.div_rn((code - middle).to(tl.float32), tl.zeros(code.shape, tl.float32) + top.to(tl.float32))
 
 
 @triton.jit

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.cuda.primitives.launch import is_raised, launch, power_of_two
+from compressors.kernels.cuda.primitives.launch import is_refused, launch, make_flag
 from compressors.kernels.cuda.primitives.packing import pack_at, unpack_at
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to
 from compressors.kernels.quantiles import CELLS, Cut, buckets
@@ -52,14 +52,12 @@ def _count_cells(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @triton.jit(do_not_specialize=["count", "header", "size"])
-def _write_codes(
-    x, table, payload, count, header, size, WIDTH: tl.constexpr, BYTES: tl.constexpr, GROUPS: tl.constexpr
-) -> None:
+def _write_codes(x, table, payload, count, header, size, WIDTH: tl.constexpr, GROUPS: tl.constexpr) -> None:
     group = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
     index = 8 * group[:, None] + tl.arange(0, 8)[None, :]
     high, _ = _cells(x, index, index < count)
     code = tl.load(table + high, mask=index < count, other=0).to(tl.int32)
-    pack_at(payload, code, header + group * WIDTH, tl.zeros((GROUPS,), tl.int64) + size, WIDTH, BYTES)
+    pack_at(payload, code, header + group * WIDTH, tl.zeros((GROUPS,), tl.int64) + size, WIDTH)
 
 
 def encode(x: torch.Tensor, number: int, payload: torch.Tensor, cut: Cut = buckets) -> None:
@@ -71,7 +69,7 @@ def encode(x: torch.Tensor, number: int, payload: torch.Tensor, cut: Cut = bucke
     width = (number - 1).bit_length()
     launch(
         _write_codes, -(-len(x) // (8 * _GROUPS)), x, torch.from_numpy(table).to(x.device), payload, len(x),
-        4 * number, len(payload), WIDTH=width, BYTES=power_of_two(width), GROUPS=_GROUPS,
+        4 * number, len(payload), WIDTH=width, GROUPS=_GROUPS,
     )  # fmt: skip
 
 
@@ -90,10 +88,10 @@ def decode_add(payload: torch.Tensor, number: int, weight: float, out: torch.Ten
         return True
     means = read_floats(payload[: 4 * number])
     bits = means.view(torch.int32)
-    wrong = (((bits & MAGNITUDE.value) >= INFINITY.value) & (bits != NAN.value)).any().int().view(1)
+    wrong = make_flag(out).copy_((((bits & MAGNITUDE.value) >= INFINITY.value) & (bits != NAN.value)).any())
     values = (means.double() * weight).float()
     launch(
         _decode_add, -(-len(out) // _BLOCK), payload, values, out, wrong, len(out), number,
         WIDTH=(number - 1).bit_length(), BLOCK=_BLOCK,
     )  # fmt: skip
-    return not is_raised(wrong)
+    return not is_refused(wrong)

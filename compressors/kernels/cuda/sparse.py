@@ -91,7 +91,12 @@ def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
 def _write_bitmap(indices, words, count, BLOCK: tl.constexpr) -> None:
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(indices + place, mask=place < count, other=0)
-    tl.atomic_or(words + (index >> 5), tl.full((BLOCK,), 1, tl.int32) << (index & 31).to(tl.int32), mask=place < count, sem="relaxed")
+    tl.atomic_or(
+        words + (index >> 5),
+        tl.full((BLOCK,), 1, tl.int32) << (index & 31).to(tl.int32),
+        mask=place < count,
+        sem="relaxed",
+    )
 
 
 def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from compressors.kernels.cuda.hadamard import compute_norms as compute_norms
 from compressors.kernels.cuda.hadamard import count_folds, find_places, rotate, rotate_back, sections
-from compressors.kernels.cuda.primitives.launch import float64_bits, launch, power_of_two, wrap_to_int64
+from compressors.kernels.cuda.primitives.launch import float64_bits, launch, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import pack_at, unpack_at
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import add_to, canonical, factor_of
@@ -45,7 +45,6 @@ def _encode(
     LENGTH: tl.constexpr,
     FOLDS: tl.constexpr,
     WIDTH: tl.constexpr,
-    BYTES: tl.constexpr,
 ) -> None:
     """Write a block's codes; tables have a number for each of 2 MIDDLE + 1 levels in each of two rows."""
     place = tl.program_id(0).to(tl.int64)
@@ -63,7 +62,7 @@ def _encode(
     up = (random >> 2).to(tl.int32) < (distance * _RESOLUTION).to(tl.int32)
     code = tl.load(symbols + below + tl.where(up, 2 * MIDDLE + 1, 0))
     begin = position.to(tl.int64) + place * (LENGTH * WIDTH // 8) + tl.arange(0, LENGTH // 8).to(tl.int64) * WIDTH
-    pack_at(payload, tl.reshape(code, (LENGTH // 8, 8)), begin, begin + WIDTH, WIDTH, BYTES)
+    pack_at(payload, tl.reshape(code, (LENGTH // 8, 8)), begin, begin + WIDTH, WIDTH)
 
 
 @triton.jit(do_not_specialize=["count", "block", "first", "position", "rotation", "weight"])
@@ -103,7 +102,7 @@ def encode(
         tensors = x, norms, levels, symbols, payload
         numbers = len(x), block, first, position, wrap_to_int64(key), wrap_to_int64(rotation)
         sizes = {"LENGTH": length, "FOLDS": count_folds(length)}
-        codes = {"WIDTH": coding.width, "BYTES": power_of_two(coding.width)}
+        codes = {"WIDTH": coding.width}
         launch(_encode, number, *tensors, *numbers, SCALE=coding.scale, MIDDLE=int(coding.middle), **sizes, **codes)
 
 

@@ -183,14 +183,15 @@ def test_kernels_are_started_in_one_place_without_contraction() -> None:
 
 def test_kernels_divide_and_take_roots_as_float32_is_rounded() -> None:
     """A plain division of float32 is off by a bit, and so are roots, exponentials and logarithms."""
+    wide = ("_euclidean", "_clip_scales")  # of float64 they are exact
     for name, tree in triton_sources():
         for function in jitted(tree):
             for node in ast.walk(function):
-                if isinstance(node, ast.BinOp | ast.AugAssign):
+                if isinstance(node, ast.BinOp | ast.AugAssign) and function.name not in wide:
                     assert not isinstance(node.op, ast.Div), (name, function.name)
             used = {ast.unparse(call.func) for call in calls(function)}
             assert not used & {"tl.exp", "tl.exp2", "tl.log", "tl.log2", "tl.fdiv", "tl.fma", "tl.rsqrt", "tl.dot"}
-            assert "tl.sqrt" not in used or (name, function.name) == ("qsgd.py", "_euclidean")  # of float64: exact
+            assert "tl.sqrt" not in used or function.name in wide
 
 
 def test_kernels_count_in_64_bits_from_the_start() -> None:
@@ -198,17 +199,19 @@ def test_kernels_count_in_64_bits_from_the_start() -> None:
     for name, tree in triton_sources():
         text = ast.unparse(tree)
         assert "tl.program_id(1)" not in text and "tl.program_id(2)" not in text  # which end at 65535
-        # Beside an index, the number is only compared: `% across == 0`, `== 0`.
+        # Beside an index, the number is compared or divided, which takes much longer in 64 bits.
         plain = text.count("tl.program_id(0)") - text.count("tl.program_id(0).to(tl.int64)")
         plain -= text.count("tl.program_id(0).to(tl.uint64)")
-        assert plain == text.count("tl.program_id(0) % across == 0") + text.count("tl.program_id(0) == 0"), name
+        small = (" % across", " // across", " - first * across", " == 0", " == tl.num_programs(0) - 1")
+        assert plain == sum(text.count(f"tl.program_id(0){rest}") for rest in small), name
 
 
 def test_sums_of_floats_are_in_the_hands_of_two_functions() -> None:
     """The order of a reduction is the compiler's, so only pairs are summed (`sums.add_halves`); integers may be."""
     integers = {
-        *("packing.pack", "selection._next_digit", "selection._count_digits", "selection._count_kept"),
-        *("selection._collect", "sparse._rice", "signs._decode_add", "onebit._halves", "atomo._split"),
+        *("packing.pack", "packing.pack_words", "selection._next_digit", "selection._count_kept", "selection._collect"),
+        *("selection._find_bound", "selection._find_candidates", "selection._running_sums"),
+        *("sparse._rice", "signs._decode_add", "signs._read_bits", "onebit._halves", "atomo._split"),
         *("chunks._select", "eden._decode_add"),
         *("exceedances._exceedances", "exceedances._products", "elias._measure", "elias._write"),
     }

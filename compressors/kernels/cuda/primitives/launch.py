@@ -7,8 +7,8 @@ What a kernel gets as `tl.constexpr` is compiled into it; kernels name their oth
 `do_not_specialize`, so that a new value compiles nothing. They start with 64-bit indices
 (`.to(tl.int64)`), since a tensor may have more than 2^31 elements.
 
-A decoder that finds bytes that no encoder can have written raises a flag in the memory of the GPU (`make_flag`,
-`is_raised`). It is read when the kernel has finished: one wait for the GPU per payload.
+A decoder that finds bytes that no encoder can have written raises a flag in the memory of the GPU
+(`compressors.flags`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ from typing import Any
 
 import torch
 
+from compressors import flags
+from compressors.flags import is_raised, is_refused
+
+__all__ = ["float64_bits", "is_raised", "is_refused", "launch", "make_flag", "power_of_two", "wrap_to_int64"]
+
 
 def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
     """Run `programs` programs of `kernel` on the device of the first argument, a tensor; do nothing if that is 0."""
     if not programs:
         return
     device = arguments[0].device
-    with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+    is_current = device.type != "cuda" or device.index == torch.cuda.current_device()
+    with contextlib.nullcontext() if is_current else torch.cuda.device(device):
         kernel[(programs,)](*arguments, enable_fp_fusion=False, **constants)
 
 
@@ -42,12 +48,7 @@ def float64_bits(value: float) -> int:
 
 def make_flag(like: torch.Tensor) -> torch.Tensor:
     """Return a zero int32 on the device of `like`; a kernel sets it to 1 to report an error."""
-    return torch.zeros(1, dtype=torch.int32, device=like.device)
-
-
-def is_raised(status: torch.Tensor) -> bool:
-    """Wait for the kernel, and tell whether it has set the flag."""
-    return bool(status.item())
+    return flags.make(like.device)
 
 
 def power_of_two(count: int) -> int:
