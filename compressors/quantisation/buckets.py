@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from compressors import flags
 from compressors.base import compute_packed_size, count_elements
+from compressors.lazy import torch
 from gradsweep.options.parameters import integer
 
 
@@ -52,7 +54,14 @@ def find_padding(
 
 
 def is_padded(payload: Any, places: Iterable[tuple[int, int, int, int]]) -> bool:
-    """Tell whether all padding bits (`find_padding`) of a payload, a tensor or an array of uint8, are zero."""
-    return not any(
-        bool((payload[start:stop].reshape(number, -1)[:, -1] >> used).any()) for start, stop, number, used in places
-    )
+    """Tell whether all padding bits (`find_padding`) of a payload, a tensor or an array of uint8, are zero; on a GPU,
+    as far as flags are read (compressors/flags.py).
+    """
+    bits = ((payload[start:stop].reshape(number, -1)[:, -1] >> used).any() for start, stop, number, used in places)
+    if not isinstance(payload, torch.Tensor) or payload.device.type == "cpu":
+        return not any(bool(any_bit) for any_bit in bits)
+    flag = None
+    for any_bit in bits:
+        flag = flags.make(payload.device) if flag is None else flag
+        flag |= any_bit
+    return flag is None or not flags.is_refused(flag)
