@@ -1,0 +1,305 @@
+"""Training steps of one worker on synthetic data: the model alone, and the trainer's step with compressors.
+
+The trainer's step is that of exchange.transport=torch with a process group of one: gradients are encoded, pass through
+NCCL, and are decoded, but nothing leaves the GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from benchmarks.gpu_parts import hooks, timing
+from benchmarks.gpu_parts.results import Context, compute_spread
+from compressors.base import Compressor
+from compressors.commands.method_specs import parse
+from gradsweep.errors import get_first_line
+from trainers import models
+from trainers.advise.methods import needs_memory
+from trainers.advise.mirror import Mirror
+from trainers.config.run_config import RunConfig, build_member
+from trainers.data.feeds import Batch
+from trainers.devices import choose
+from trainers.optimizers.update import hide_package
+from trainers.options.sections import Batch as BatchOptions
+from trainers.replica.replica import Replica
+from trainers.rules.compressors import choose_exchange
+from trainers.training.assembly import build_algorithm
+
+METHODS = ("none", "fp16", "powersgd,rank=2", "topk,ratio=0.01", "qsgd", "sign", "demo")
+_LR = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A model with its data, and how it is trained.
+
+    Attributes:
+        epoch_steps: of the 24 epochs whose time is a target; 0: there is none.
+    """
+
+    name: str
+    model: dict[str, Any]
+    shape: tuple[int, ...]
+    classes: int
+    batch: int
+    optimizer: dict[str, Any]
+    epoch_steps: int = 0
+
+    @property
+    def is_text(self) -> bool:
+        return len(self.shape) == 1
+
+    def draw_batch(self, device: str) -> Batch:
+        """Return a random batch that lies on `device`."""
+        generator = torch.Generator().manual_seed(0)
+        if self.is_text:
+            tokens = torch.randint(self.classes, (self.batch, self.shape[0] + 1), generator=generator)
+            inputs, labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+        else:
+            inputs = torch.randn(self.batch, *self.shape, generator=generator)
+            labels = torch.randint(self.classes, (self.batch,), generator=generator)
+        return Batch(inputs.to(device), labels.to(device), labels.numel())
+
+    def configure(self, device: str, compressor: Compressor, compiled: bool) -> RunConfig:
+        """Return the config of a run of one worker."""
+        memory = {"name": "residual" if needs_memory(compressor) else "none"}
+        options = dataclasses.asdict(compressor) | {"name": compressor.name}
+        names: dict[str, Any] = {
+            "trainer": "sgd",
+            "dataset": "pydoc" if self.is_text else "cifar10",
+            **{"task": "auto", "algorithm": "sgd", "topology": "none", "schedule": "constant", "network": "none"},
+            **{"model": self.model, "optimizer": self.optimizer, "compressor": options, "memory": memory},
+            "exchange": {"name": choose_exchange([compressor]), "transport": "torch"},
+        }
+        members = {
+            group: build_member(group, {"name": value} if isinstance(value, str) else value)
+            for group, value in names.items()
+        }
+        return RunConfig(
+            workers=1,
+            device=device,
+            precision="bf16",
+            channels_last=not self.is_text,
+            compile=compiled,
+            batch=BatchOptions(size=self.batch),
+            **members,
+        )
+
+
+_SGD = {"name": "sgd"}
+RESNET9 = Work("resnet9", {"name": "resnet9"}, (3, 32, 32), 10, 512, _SGD, 24 * 98)
+RESNET50 = Work("resnet50", {"name": "resnet50"}, (3, 56, 56), 1000, 256, _SGD)
+_TINY: dict[str, Any] = {"model": {"name": "mlp"}, "shape": (3, 8, 8), "classes": 10, "batch": 2}
+_GPT2 = {"name": "gpt", "layers": 12, "heads": 12, "width": 768, "bias": True}
+_ADAMW = {"name": "adam", "decoupled": True, "lr": 1e-3, "beta2": 0.95, "weight_decay": 0.1, "decay_1d": False}
+GPT2 = Work("gpt2", _GPT2, (1024,), 50_304, 16, _ADAMW)
+
+
+def run_resnet9(context: Context) -> None:
+    _run(context, RESNET9, dataclasses.replace(RESNET9, **_TINY))
+
+
+def run_resnet50(context: Context) -> None:
+    """Measure ResNet-50: torchvision's on 224 x 224 pixels, or ours, whose groups see the same shapes."""
+    work = RESNET50
+    try:
+        import torchvision  # noqa: F401
+
+        model = {"name": "torchvision", "arch": "resnet50"}
+        work = dataclasses.replace(work, model=model, shape=(3, 224, 224))
+    except (ImportError, RuntimeError):
+        pass
+    _run(context, work, dataclasses.replace(RESNET50, **_TINY))
+
+
+def run_gpt2(context: Context) -> None:
+    small = {"name": "gpt", "layers": 1, "heads": 2, "width": 16}
+    _run(context, GPT2, dataclasses.replace(GPT2, model=small, shape=(8,), classes=50, batch=2))
+
+
+def _run(context: Context, work: Work, tiny: Work) -> None:
+    """Measure all methods without torch.compile, then the model alone and `none` with it, then the others with it."""
+    work = tiny if context.dry else work
+    cases: list[tuple[str, bool]] = [
+        ("model", False),
+        *((name, False) for name in (METHODS[:5:2] if context.dry else METHODS)),
+    ]
+    if not context.dry or context.full:
+        cases[2:2] = [("none", True), ("model", True)]
+        cases += [(name, True) for name in METHODS[1:]] if context.full else []
+    with hooks.connect_alone(context.device):
+        for place, (name, compiled) in enumerate(cases):
+            if not context.has_time(cases[place:]):
+                return
+            case = f"{name}{', compiled' if compiled else ''}"
+            try:
+                measure = measure_model if name == "model" else measure_method
+                values = measure(context, work, name, compiled)
+            except Exception as error:  # one that fails costs only its own line
+                context.write(case, f"failed: {type(error).__name__}: {get_first_line(error)}", error=repr(error)[:300])
+            else:
+                context.write(case, describe(values), **values)
+            if context.device == "cuda":
+                torch.cuda.empty_cache()
+
+
+def measure_model(context: Context, work: Work, _: str, compiled: bool) -> dict[str, Any]:
+    """Measure forward, backward and a fused SGD in bare torch, with the batch on the device and no wait in a step."""
+    device = context.device
+    torch.manual_seed(0)
+    member = build_member("model", work.model)
+    model = models.build(member, work.shape, work.classes).to(device)
+    if not work.is_text:
+        model = model.to(memory_format=torch.channels_last)
+    model.train()
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(parameters, _LR, momentum=0.9, fused=True)
+    called: Callable[..., Any] = torch.compile(model) if compiled else model
+    batch = work.draw_batch(device)
+    inputs = batch.inputs if work.is_text else batch.inputs.contiguous(memory_format=torch.channels_last)
+
+    def step() -> None:
+        with torch.autocast(device, dtype=torch.bfloat16):
+            outputs = called(inputs)
+        F.cross_entropy(outputs.float().flatten(0, -2), batch.labels.flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return _time_steps(context, work, lambda count: _repeat(step, count), step)
+
+
+def measure_method(context: Context, work: Work, name: str, compiled: bool) -> dict[str, Any]:
+    """Measure the trainer's step, as trainers/training/loop.py takes it, with the batch in main memory as in a run."""
+    device = torch.device(context.device)
+    compressor = parse(name)
+    config = work.configure(context.device, compressor, compiled)
+    comm: Any = Alone()
+    watch = choose.create_stopwatch(device)
+    replica = Replica(config, work.shape, work.classes, comm, device)
+    with hide_package("scipy"):
+        algorithm = build_algorithm(config, comm, replica, watch)
+    batch, numbers = work.draw_batch("cpu"), itertools.count(1)
+    phases: dict[str, list[float]] = {}
+
+    def take_step() -> None:
+        algorithm.begin(next(numbers), 1, _LR, False)
+        replica.compute_gradient(batch, watch, algorithm.on_last_backward)
+        replica.check_usable(watch)
+        algorithm.finish()
+
+    def take_steps(count: int) -> None:
+        for _ in watch.time_steps("data", itertools.repeat(batch, count)):
+            take_step()
+            watch.measure_step()
+            for phase, seconds in watch.seconds.items():
+                phases.setdefault(phase, []).append(seconds)
+
+    values = _time_steps(context, work, take_steps, take_step)
+    values["phases_ms"] = {phase: 1e3 * statistics.median(seconds) for phase, seconds in phases.items()}
+    values["waits_of"] = find_waits(take_step, context.device)
+    algorithm.close()
+    return values
+
+
+def _repeat(step: Callable[[], None], count: int) -> None:
+    for _ in range(count):
+        step()
+
+
+def _time_steps(
+    context: Context, work: Work, take_steps: Callable[[int], None], step: Callable[[], None]
+) -> dict[str, Any]:
+    """Return the time of a step: the median over rows of steps after a few that are not counted."""
+    device = context.device
+    began = time.perf_counter()
+    take_steps(1)
+    timing.wait(device)
+    first = time.perf_counter() - began
+    take_steps(1 if context.dry else 3)
+    once = timing.time_once(lambda: take_steps(1), device)
+    peak = timing.measure_peak(step, device)
+    total = work.epoch_steps if context.full and work.epoch_steps else 200 if work.epoch_steps else 30
+    seconds = max(0.5, min(4.0, context.seconds_left / 8))
+    count = 1 if context.dry else max(1, min(total, int(seconds / once)) // 5)
+    rows = [timing.time_once(lambda: take_steps(count), device) / count for _ in range(5)]
+    profiled = timing.profile(step, device)
+    values: dict[str, Any] = {
+        "step_ms": 1e3 * statistics.median(rows),
+        "spread": compute_spread(rows),
+        "first_s": first,
+        "steps": 5 * count,
+        "samples_per_s": work.batch / statistics.median(rows),
+    }
+    if work.epoch_steps:
+        values["all_epochs_s"] = work.epoch_steps * statistics.median(rows)
+    if profiled is not None:
+        values |= {"busy_ms": 1e3 * profiled.busy_s, "launches": profiled.launches, "waits": profiled.waits}
+        values["top"] = [(name, number, 1e3 * taken) for name, number, taken in profiled.top]
+        values["peak_mb"] = (peak or 0) / 1e6
+    return values
+
+
+def find_waits(step: Callable[[], None], device: str) -> dict[str, int]:
+    """Return the lines of code at which the host waits for the GPU in a step, by torch's warnings."""
+    if device != "cuda":
+        return {}
+    import collections
+    import warnings
+
+    found: collections.Counter[str] = collections.Counter()
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for warning in caught:
+        if "synchroniz" in str(warning.message):
+            found["/".join(warning.filename.split("/")[-2:]) + f":{warning.lineno}"] += 1
+    return dict(found.most_common(12))
+
+
+class Alone(Mirror):
+    """The communicator of a single worker, without MPI."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def allgather(self, value: Any) -> list[Any]:
+        return [value]
+
+    def bcast(self, value: Any) -> Any:
+        return value
+
+    def Barrier(self) -> None:
+        return None
+
+
+def describe(values: dict[str, Any]) -> str:
+    """Return a line on a step."""
+    return ", ".join(_list_words(values))
+
+
+def _list_words(values: dict[str, Any]) -> Iterator[str]:
+    yield f"{values['step_ms']:8.2f} ms a step"
+    yield f"{values['samples_per_s']:.0f} samples/s"
+    if "busy_ms" in values:
+        yield f"GPU busy {values['busy_ms']:.2f} ms"
+        yield f"launches {values['launches']}, waits {values['waits']}"
+        yield f"peak {values['peak_mb']:.0f} MB"
+    if "all_epochs_s" in values:
+        yield f"24 epochs {values['all_epochs_s']:.1f} s"
+    if "phases_ms" in values:
+        yield " ".join(f"{phase} {taken:.2f}" for phase, taken in values["phases_ms"].items())
+    yield f"first {values['first_s']:.1f} s"
+    if values.get("waits_of"):
+        yield " ".join(f"{place} x{count}" for place, count in values["waits_of"].items())
