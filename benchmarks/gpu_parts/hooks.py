@@ -56,14 +56,15 @@ def build(shapes: Sequence[tuple[int, ...]], device: str) -> dict[str, tuple[Ope
     """Return what calls each hook once, and a copy of the gradient, by the hook's name."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-    bucket = Bucket(shapes, device)
+    bucket, group = Bucket(shapes, device), dist.group.WORLD
+    assert group is not None
     target = torch.empty_like(bucket.flat)
     state = powerSGD_hook.PowerSGDState(
-        dist.group.WORLD, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=2
+        group, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=2
     )
     hooks: dict[str, Callable[[Any], Any]] = {
-        "allreduce": lambda one: default_hooks.allreduce_hook(dist.group.WORLD, one),
-        "fp16": lambda one: default_hooks.fp16_compress_hook(dist.group.WORLD, one),
+        "allreduce": lambda one: default_hooks.allreduce_hook(group, one),
+        "fp16": lambda one: default_hooks.fp16_compress_hook(group, one),
         "powersgd,rank=2": lambda one: powerSGD_hook.powerSGD_hook(state, one),
     }
 

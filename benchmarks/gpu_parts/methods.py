@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import compressors
 from benchmarks.gpu_parts import hooks, timing
 from benchmarks.gpu_parts.results import Context
+from compressors import flags
 from compressors.base import Compressor
 from compressors.commands.bench_timing import Gradients, Worker
 from compressors.commands.method_specs import parse
@@ -34,8 +36,8 @@ SLOW = ("svd",)
 
 def run(context: Context) -> None:
     """Measure every method at 25.6 M elements: as one unit, or where it is for matrices as ResNet-50's layers."""
-    flat, layers = [(5_000,)] if context.dry else [(FLAT,)], list_resnet50(dry=context.dry)
-    _measure_all(context, list_methods(context), {"": flat, "layers": layers})
+    flat: Shapes = [(5_000,)] if context.dry else [(FLAT,)]
+    _measure_all(context, list_methods(context), {"": flat, "layers": list_resnet50(dry=context.dry)})
 
 
 def run_hooks(context: Context) -> None:
@@ -57,7 +59,7 @@ def run_large(context: Context) -> None:
     """Measure the methods that the targets name at the 124 M elements of GPT-2; with --full all of them."""
     names = list_methods(context) if context.full else list(dict.fromkeys(["none", *WITHIN_2, *WITHIN_4]))
     shapes = list_gpt2(dry=context.dry)
-    flat = [(sum(math.prod(shape) for shape in shapes),)]
+    flat: Shapes = [(sum(math.prod(shape) for shape in shapes),)]
     _measure_all(context, names, {"": flat, "layers": shapes}, eager=context.full)
 
 
@@ -115,13 +117,10 @@ def _measure_all(context: Context, names: Sequence[str], gradients: dict[str, Sh
 def _measure(context: Context, name: str, compressor: Compressor, room: Gradients, eager: bool) -> None:
     device = context.device
     worker = Worker(compressor, room)
-    cost = {}
-    for part, operation in (("encode", worker.encode), ("decode", worker.decode)):
-        measured = timing.measure(operation, room.copy, device)
-        cost[part] = timing.describe_cost(measured, timing.profile(operation, device))
-        cost[part]["peak"] = _divide(timing.measure_peak(operation, device), room.bytes)
-        if part == "encode":
-            worker.encode()  # what `decode` is to decode
+    cost = {"encode": _measure_part(worker.encode, worker.encode, room)}
+    cost["decode"] = _measure_part(
+        functools.partial(_decode, worker, flags.unread), functools.partial(_decode, worker, flags.read_together), room
+    )
     copies = sum(one["copies"] for one in cost.values())
     values: dict[str, Any] = {**cost, "copies": copies, "spread": max(one["spread"] for one in cost.values())}
     values["asked"] = 2 if name in WITHIN_2 else 4 if name in WITHIN_4 else None
@@ -132,6 +131,22 @@ def _measure(context: Context, name: str, compressor: Compressor, room: Gradient
     if eager and "triton" in worker.kernels and context.seconds_left > 0:
         values["torch"] = _measure_torch(compressor, room, device)
     context.write(name, _describe(values), **values)
+
+
+def _measure_part(operation: timing.Operation, in_step: timing.Operation, room: Gradients) -> dict[str, Any]:
+    """Measure encoding or decoding; launches and waits are those of `in_step`."""
+    device = str(room.device)
+    profiled = timing.profile(in_step, device)
+    return {
+        **timing.describe_cost(timing.measure(operation, room.copy, device), profiled),
+        "peak": _divide(timing.measure_peak(operation, device), room.bytes),
+    }
+
+
+def _decode(worker: Worker, reading: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    """Decode without reading flags, or with one wait for all, as at the end of a step."""
+    with reading():
+        worker.decode()
 
 
 def _measure_torch(compressor: Compressor, room: Gradients, device: str) -> float:

@@ -158,7 +158,7 @@ def measure_model(context: Context, work: Work, _: str, compiled: bool) -> dict[
     member = build_member("model", work.model)
     model = models.build(member, work.shape, work.classes).to(device)
     if not work.is_text:
-        model = model.to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.train()
     parameters = list(model.parameters())
     optimizer = torch.optim.SGD(parameters, _LR, momentum=0.9, fused=True)

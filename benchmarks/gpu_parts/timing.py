@@ -93,8 +93,8 @@ def measure(operation: Operation, copy: Operation, device: str, rounds: int = _R
         base, _ = time_row(copy, copies, device)
         seconds, host = time_row(operation, count, device)
         rows.append((seconds, seconds / base, host, time_once(operation, device)))
-    medians = [statistics.median(column) for column in zip(*rows, strict=True)]
-    return Cost(*medians, compute_spread(row[1] for row in rows))
+    seconds, ratio, host, waited = (statistics.median(column) for column in zip(*rows, strict=True))
+    return Cost(seconds, ratio, host, waited, compute_spread(row[1] for row in rows))
 
 
 def profile(operation: Operation, device: str) -> Profile | None:
