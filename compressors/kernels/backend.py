@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -36,8 +37,8 @@ def choose(kernels: str) -> None:
     global _chosen
     if kernels not in CHOICES:
         raise InvalidParameter("kernels", kernels, "one of " + ", ".join(CHOICES), did_you_mean(kernels, CHOICES))
-    if kernels in _DEVICES and not _is_installed(kernels):
-        raise InvalidParameter("kernels", kernels, f"another one where {kernels} is not installed")
+    if kernels in _DEVICES and (fault := _find_fault(kernels)):
+        raise InvalidParameter("kernels", kernels, f"another one where {fault}")
     _chosen = kernels
 
 
@@ -64,14 +65,17 @@ def select(method: str, device: torch.device | str) -> str:
     if _chosen != "auto" and _DEVICES[_chosen] != kind:
         raise InvalidParameter("kernels", _chosen, f"auto or torch for tensors on {kind}")
     for kernels, works_on in _DEVICES.items():
-        if works_on == kind and _is_installed(kernels) and has_module(PACKAGES[kernels], method):
-            return kernels
+        if works_on == kind and has_module(PACKAGES[kernels], method):
+            if (fault := _find_fault(kernels)) is None:
+                return kernels
+            if kernels == "triton":
+                _warn(f"kernels=auto: torch's on {kind}, many times slower than Triton's would be: {fault}")
     return "torch"
 
 
 def select_on_host() -> str:
     """Return the implementation for matrices that were copied to the CPU from any device: "numba" or "torch"."""
-    return "numba" if _chosen != "torch" and _is_installed("numba") else "torch"
+    return "numba" if _chosen != "torch" and _find_fault("numba") is None else "torch"
 
 
 @contextlib.contextmanager
@@ -95,8 +99,19 @@ def load(method: str, device: torch.device | str) -> ModuleType:
 
 
 @functools.cache
-def _is_installed(kernels: str) -> bool:
-    return importlib.util.find_spec(kernels) is not None
+def _find_fault(kernels: str) -> str | None:
+    """Return why these kernels cannot be used in this process; None if they can."""
+    if importlib.util.find_spec(kernels) is None:
+        return f"{kernels} is not installed"
+    if kernels == "triton":
+        return importlib.import_module("compressors.kernels.cuda.primitives.trial").find_fault()
+    return None
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    """Print a line to stderr, once in a process."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @functools.cache

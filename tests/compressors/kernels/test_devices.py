@@ -109,7 +109,7 @@ def test_what_was_used_is_noted_by_itself() -> None:
 
 def test_linear_algebra_is_not_said_to_be_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """PowerSGD and the decompositions have no Triton: on a GPU they are torch's, and named so."""
-    monkeypatch.setattr(backend, "_is_installed", lambda kernels: True)
+    monkeypatch.setattr(backend, "_find_fault", lambda kernels: None)
     with backend.record_used() as used, backend.use("triton"):
         assert products.products(torch.device("cuda")) is products.Library
         assert backend.select("selection", "cuda") == "triton"
@@ -221,3 +221,16 @@ def test_sums_of_floats_are_in_the_hands_of_two_functions() -> None:
             if any(ast.unparse(call.func) in ("tl.sum", "tl.reduce", "tl.xor_sum") for call in calls(function)):
                 found.add(f"{name.removesuffix('.py')}.{function.name}")
     assert found == {"sums.add_halves"} | integers
+
+
+def test_a_triton_that_cannot_be_used_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(backend, "_find_fault", lambda kernels: "Triton 3.5.1 is older than 3.6, and divides inexactly")
+    backend._warn.cache_clear()
+    for _ in range(2):
+        assert backend.select("qsgd", "cuda") == "torch"
+    line = "kernels=auto: torch's on cuda, many times slower than Triton's would be: Triton 3.5.1 is older than 3.6,"
+    assert capfd.readouterr().err == f"{line} and divides inexactly\n"
+    with pytest.raises(InvalidParameter, match="another one where Triton 3.5.1 is older"):
+        backend.choose("triton")
