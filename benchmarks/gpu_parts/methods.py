@@ -50,11 +50,6 @@ def run_hooks(context: Context) -> None:
             context.write(name, f"{cost.copies:.2f} copies, host {values['host_ms']:.2f} ms", **values)
 
 
-def run_layers(context: Context) -> None:
-    """Measure every method on the 161 layers of ResNet-50, a unit each."""
-    _measure_all(context, list_methods(context), {"layers": list_resnet50(dry=context.dry)}, eager=False)
-
-
 def run_large(context: Context) -> None:
     """Measure the methods that the targets name at the 124 M elements of GPT-2; with --full all of them."""
     names = list_methods(context) if context.full else list(dict.fromkeys(["none", *WITHIN_2, *WITHIN_4]))

@@ -39,18 +39,22 @@ def format_text(summary: dict[str, Any], has_picture: bool) -> str:
         sections.append(f"![Encode and decode in device copies]({PICTURE})")
     titles = {
         "methods": "Encode and decode at 25.6 M float32",
-        "layers": "Encode and decode of the 161 layers of ResNet-50",
         "large": "Encode and decode at 124 M float32",
     }
     for part, title in titles.items():
         if rows := [one for one in by_part.get(part, []) if "encode" in one]:
             sections += [f"### {title}", _format_methods(rows)]
-    if rows := [one for one in by_part.get("hooks", []) if "copies" in one]:
-        sections += ["### torch's own hooks on ResNet-50's gradient, in a group of one", _format_hooks(rows)]
+    titles = {
+        "layers": "Exchange of ResNet-50's 161 layers, in a group of one",
+        "hooks": "torch's own hooks on ResNet-50's gradient, in a group of one",
+    }
+    for part, title in titles.items():
+        if rows := [one for one in by_part.get(part, []) if "copies" in one]:
+            sections += [f"### {title}", _format_exchanges(rows)]
     for part, title in {
         "resnet9": "ResNet-9, 512 images",
         "resnet50": "ResNet-50, 256 images",
-        "gpt2": "GPT-2",
+        "gpt2": "GPT-2, 16 x 1024 tokens",
     }.items():
         if rows := [one for one in by_part.get(part, []) if "step_ms" in one]:
             sections += [f"### A step of {title}", _format_steps(rows)]
@@ -104,8 +108,8 @@ def _format_methods(records: Iterable[Record]) -> str:
     return _format_table(heads, rows)
 
 
-def _format_hooks(records: Iterable[Record]) -> str:
-    heads = ["hook", "copies", "ms", "host, ms", "launches", "waits"]
+def _format_exchanges(records: Iterable[Record]) -> str:
+    heads = ["method", "copies", "ms", "host, ms", "launches", "waits"]
     rows = [
         [one["case"], f"{one['copies']:.2f}", f"{one['ms']:.3f}", f"{one['host_ms']:.3f}"]
         + [str(one.get(key, "-")) for key in ("launches", "waits")]
