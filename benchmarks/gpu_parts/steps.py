@@ -57,8 +57,8 @@ class Work:
     def is_text(self) -> bool:
         return len(self.shape) == 1
 
-    def draw_batch(self, device: str) -> Batch:
-        """Return a random batch that lies on `device`."""
+    def draw_batch(self, device: str, workers: int = 1) -> Batch:
+        """Return a random batch of one of so many workers that lies on `device`."""
         generator = torch.Generator().manual_seed(0)
         if self.is_text:
             tokens = torch.randint(self.classes, (self.batch, self.shape[0] + 1), generator=generator)
@@ -66,10 +66,12 @@ class Work:
         else:
             inputs = torch.randn(self.batch, *self.shape, generator=generator)
             labels = torch.randint(self.classes, (self.batch,), generator=generator)
-        return Batch(inputs.to(device), labels.to(device), labels.numel())
+        return Batch(inputs.to(device), labels.to(device), workers * labels.numel())
 
-    def configure(self, device: str, compressor: Compressor, compiled: bool) -> RunConfig:
-        """Return the config of a run of one worker."""
+    def configure(
+        self, device: str, compressor: Compressor, compiled: bool, workers: int = 1, transport: str = "torch"
+    ) -> RunConfig:
+        """Return the config of a run, of one worker unless another number is given."""
         memory = {"name": "residual" if needs_memory(compressor) else "none"}
         options = dataclasses.asdict(compressor) | {"name": compressor.name}
         names: dict[str, Any] = {
@@ -77,14 +79,14 @@ class Work:
             "dataset": "pydoc" if self.is_text else "cifar10",
             **{"task": "auto", "algorithm": "sgd", "topology": "none", "schedule": "constant", "network": "none"},
             **{"model": self.model, "optimizer": self.optimizer, "compressor": options, "memory": memory},
-            "exchange": {"name": choose_exchange([compressor]), "transport": "torch"},
+            "exchange": {"name": choose_exchange([compressor]), "transport": transport},
         }
         members = {
             group: build_member(group, {"name": value} if isinstance(value, str) else value)
             for group, value in names.items()
         }
         return RunConfig(
-            workers=1,
+            workers=workers,
             device=device,
             precision="bf16",
             channels_last=not self.is_text,
@@ -96,15 +98,16 @@ class Work:
 
 _SGD = {"name": "sgd"}
 RESNET9 = Work("resnet9", {"name": "resnet9"}, (3, 32, 32), 10, 512, _SGD, 24 * 98)
-RESNET50 = Work("resnet50", {"name": "resnet50"}, (3, 56, 56), 1000, 256, _SGD)
 _TINY: dict[str, Any] = {"model": {"name": "mlp"}, "shape": (3, 8, 8), "classes": 10, "batch": 2}
+TINY_RESNET9 = dataclasses.replace(RESNET9, **_TINY)
+RESNET50 = Work("resnet50", {"name": "resnet50"}, (3, 56, 56), 1000, 256, _SGD)
 _GPT2 = {"name": "gpt", "layers": 12, "heads": 12, "width": 768, "bias": True}
 _ADAMW = {"name": "adam", "decoupled": True, "lr": 1e-3, "beta2": 0.95, "weight_decay": 0.1, "decay_1d": False}
 GPT2 = Work("gpt2", _GPT2, (1024,), 50_304, 16, _ADAMW)
 
 
 def run_resnet9(context: Context) -> None:
-    _run(context, RESNET9, dataclasses.replace(RESNET9, **_TINY))
+    _run(context, RESNET9, TINY_RESNET9)
 
 
 def run_resnet50(context: Context) -> None:
@@ -178,35 +181,44 @@ def measure_model(context: Context, work: Work, _: str, compiled: bool) -> dict[
 
 def measure_method(context: Context, work: Work, name: str, compiled: bool) -> dict[str, Any]:
     """Measure the trainer's step, as trainers/training/loop.py takes it, with the batch in main memory as in a run."""
-    device = torch.device(context.device)
-    compressor = parse(name)
-    config = work.configure(context.device, compressor, compiled)
-    comm: Any = Alone()
-    watch = choose.create_stopwatch(device)
-    replica = Replica(config, work.shape, work.classes, comm, device)
-    with hide_package("scipy"):
-        algorithm = build_algorithm(config, comm, replica, watch)
-    batch, numbers = work.draw_batch("cpu"), itertools.count(1)
-    phases: dict[str, list[float]] = {}
-
-    def take_step() -> None:
-        algorithm.begin(next(numbers), 1, _LR, False)
-        replica.compute_gradient(batch, watch, algorithm.on_last_backward)
-        replica.check_usable(watch)
-        algorithm.finish()
-
-    def take_steps(count: int) -> None:
-        for _ in watch.time_steps("data", itertools.repeat(batch, count)):
-            take_step()
-            watch.measure_step()
-            for phase, seconds in watch.seconds.items():
-                phases.setdefault(phase, []).append(seconds)
-
-    values = _time_steps(context, work, take_steps, take_step)
-    values["phases_ms"] = {phase: 1e3 * statistics.median(seconds) for phase, seconds in phases.items()}
-    values["waits_of"] = find_waits(take_step, context.device)
-    algorithm.close()
+    config = work.configure(context.device, parse(name), compiled)
+    trainer = Trainer(work, config, Alone(), torch.device(context.device))
+    values = _time_steps(context, work, trainer.take_steps, trainer.take_step)
+    values["phases_ms"] = trainer.list_phases()
+    values["waits_of"] = find_waits(trainer.take_step, context.device)
+    trainer.algorithm.close()
     return values
+
+
+class Trainer:
+    """One worker that takes steps on one batch."""
+
+    def __init__(self, work: Work, config: RunConfig, comm: Any, device: torch.device) -> None:
+        self.watch = choose.create_stopwatch(device)
+        self.replica = Replica(config, work.shape, work.classes, comm, device)
+        with hide_package("scipy"):
+            self.algorithm = build_algorithm(config, comm, self.replica, self.watch)
+        self.batch = work.draw_batch("cpu", comm.size)
+        self._numbers = itertools.count(1)
+        self._phases: dict[str, list[float]] = {}
+
+    def take_step(self) -> None:
+        self.algorithm.begin(next(self._numbers), 1, _LR, False)
+        self.replica.compute_gradient(self.batch, self.watch, self.algorithm.on_last_backward)
+        self.replica.check_usable(self.watch)
+        self.algorithm.finish()
+
+    def take_steps(self, count: int) -> None:
+        """Take steps, and note the times of each as trainers/recording/recorder.py does."""
+        for _ in self.watch.time_steps("data", itertools.repeat(self.batch, count)):
+            self.take_step()
+            self.watch.measure_step()
+            for phase, seconds in self.watch.seconds.items():
+                self._phases.setdefault(phase, []).append(seconds)
+
+    def list_phases(self) -> dict[str, float]:
+        """Return the median milliseconds of each phase."""
+        return {phase: 1e3 * statistics.median(seconds) for phase, seconds in self._phases.items()}
 
 
 def _repeat(step: Callable[[], None], count: int) -> None:
