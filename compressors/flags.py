@@ -34,8 +34,7 @@ class _Flags:
 
     def count_raised(self) -> int:
         """Wait for the device, and return how many of the taken flags are raised."""
-        used = -(-self.taken // _CHUNK)
-        return int(torch.stack([chunk.count_nonzero() for chunk in self._chunks[:used]]).sum()) if used else 0
+        return sum(int(chunk.sum()) for chunk in self._chunks[: -(-self.taken // _CHUNK)])
 
     def give_back(self, *, lowered: bool) -> None:
         """Make all flags free again; `lowered` says that they are known to be zero."""

@@ -34,6 +34,31 @@ class DifferentWeights(RuntimeError):
     """The workers do not have the same parameters."""
 
 
+class Shares:
+    """This worker's shares of the mean loss and accuracy of a batch: their sums over the workers are the means.
+
+    They are added up on the device. Only `read` waits for it: between backward and the end of a step nothing else needs
+    them.
+
+    Args:
+        total: the rows of all workers.
+    """
+
+    def __init__(self, total: float) -> None:
+        self.total = total
+        self._losses: list[torch.Tensor] = []
+        self._correct: list[float | torch.Tensor] = []
+
+    def add(self, loss: torch.Tensor, correct: float | torch.Tensor) -> None:
+        """Add the loss and the number of correct labels of a piece of the batch."""
+        self._losses.append(loss)
+        self._correct.append(correct)
+
+    def read(self) -> tuple[float, float]:
+        """Return the shares of the loss and of the accuracy; the latter is NaN if the task has no accuracy."""
+        return sum(map(float, self._losses)), sum(map(float, self._correct)) / self.total
+
+
 class Replica:
     """The model of a worker with its flat buffers; all workers start with the same parameters.
 
@@ -77,7 +102,7 @@ class Replica:
 
     def compute_gradient(
         self, batch: Batch, watch: Stopwatch, on_last_backward: Callable[[], None] | None = None
-    ) -> tuple[float, float]:
+    ) -> Shares:
         """Compute the gradient of this worker's part of the batch into the flat gradient buffer.
 
         It is scaled by workers / batch.total, so that the mean over the workers is the gradient of the global batch,
@@ -90,16 +115,15 @@ class Replica:
                 before gradients are sent.
 
         Returns:
-            This worker's shares of the mean loss and accuracy: their sums over the workers are the means. The accuracy
-            is NaN if the task has none.
+            This worker's shares of the mean loss and accuracy, which are read when the step is complete.
         """
+        shares = Shares(batch.total)
         if not batch.rows:
             with watch("backward"):
                 self.flat.gradients.zero_()
                 self._join_normalisation(batch.inputs, self.config.batch.accumulate)
-            return 0.0, 0.0
+            return shares
         scale = self.comm.size if self.scaler is None else self.comm.size * self.scaler.scale
-        losses = correct = 0.0
         pieces = split_batch(batch, self.config.batch.accumulate)
         self._join_normalisation(batch.inputs, self.config.batch.accumulate - len(pieces))
         hidden = HiddenState(self.model, len(pieces), batch.rows)
@@ -117,9 +141,8 @@ class Replica:
                 if number == len(pieces) and on_last_backward is not None and self.scaler is None:
                     on_last_backward()
                 (loss * scale).backward()
-                correct += self.task.count_correct(outputs, targets)
-                losses += float(loss.detach())
-        return losses, correct / batch.total
+                shares.add(loss.detach(), self.task.count_correct(outputs, targets))
+        return shares
 
     @property
     def owes_measurement(self) -> bool:
@@ -149,10 +172,16 @@ class Replica:
 
     def _move_to_device(self, inputs: Any, labels: Any) -> tuple[Any, Any]:
         """Move a batch to the device, with the memory layout that the model expects."""
-        return map_tensors(self._move_inputs, inputs), map_tensors(lambda each: each.to(self.device), labels)
+        return map_tensors(self._move_inputs, inputs), map_tensors(self._move, labels)
+
+    def _move(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Move a tensor to the device; to a GPU without a wait, from memory that the GPU reads by itself."""
+        if self.device.type == "cuda" and tensor.device.type == "cpu" and not tensor.is_pinned():
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)
 
     def _move_inputs(self, inputs: torch.Tensor) -> torch.Tensor:
-        inputs = inputs.to(self.device)
+        inputs = self._move(inputs)
         if self.config.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return inputs

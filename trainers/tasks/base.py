@@ -48,8 +48,11 @@ class Task(ABC):
             UsageError: the outputs do not suit the task.
         """
 
-    def count_correct(self, outputs: Any, targets: Any) -> float:
-        """Return the number of labels that are predicted correctly; NaN if the task has no accuracy."""
+    def count_correct(self, outputs: Any, targets: Any) -> float | torch.Tensor:
+        """Return the number of labels that are predicted correctly; NaN if the task has no accuracy.
+
+        A tensor () is not waited for until the step is complete.
+        """
         return float("nan")
 
     @abstractmethod

@@ -32,12 +32,12 @@ class Classification(Task):
             return F.cross_entropy(scores, labels, reduction="sum")
         return _average_by_sample(F.cross_entropy(scores, labels, reduction="none"), targets).sum()
 
-    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         scores, labels = flatten_scores(outputs, targets)
         correct = scores.detach().argmax(1) == labels
         if self.by_label or targets.dim() == 1:
-            return float(correct.sum())
-        return float(_average_by_sample(correct.float(), targets).sum())
+            return correct.sum()
+        return _average_by_sample(correct.float(), targets).sum()
 
     def judge(self, outputs: torch.Tensor, targets: torch.Tensor) -> Sums:
         scores, labels = flatten_scores(outputs, targets)

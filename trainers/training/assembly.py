@@ -79,11 +79,11 @@ class Worker:
         """
         self.optimizer.adjust(**self.schedule.settings(step))
         self.algorithm.begin(step, epoch, lr, measure)
-        loss, accuracy = self.replica.compute_gradient(batch, self.watch, self.algorithm.on_last_backward)
+        shares = self.replica.compute_gradient(batch, self.watch, self.algorithm.on_last_backward)
         usable = self.replica.check_usable(self.watch, measure)
         traffic = self.algorithm.finish() if usable else NOTHING_SENT
         sent_bytes = traffic.sent_bytes + self.replica.take_extra_bytes()
-        return StepOutcome(loss, accuracy, dataclasses.replace(traffic, sent_bytes=sent_bytes))
+        return StepOutcome(*shares.read(), dataclasses.replace(traffic, sent_bytes=sent_bytes))
 
     def change_exchange(self, config: RunConfig, comm: MPI.Comm) -> Worker:
         """Return a worker with the exchange of `config` that shares data, model and stopwatch with this one.

@@ -180,8 +180,9 @@ def encode(
     x: torch.Tensor, key: int, width: int, bucket: int, minmax: bool, stochastic: bool, payload: torch.Tensor
 ) -> None:
     tiles = tiling(len(x), bucket)
-    found = torch.zeros(3, tiles.buckets, dtype=torch.int32, device=x.device)
+    found = payload
     if not tiles.whole:
+        found = torch.zeros(3, tiles.buckets, dtype=torch.int32, device=x.device)
         found[0], found[1] = _MOST.value, _LEAST.value
         launch_tiles(_find_bounds, tiles, (x, found), tiles.buckets)
     launch_tiles(

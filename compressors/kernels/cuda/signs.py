@@ -133,8 +133,8 @@ def _drop_signs(largest, payload, count, size, BLOCK: tl.constexpr, LOOPS: tl.co
     most = tl.load(largest)
     none = (most == 0).to(tl.int32)
     bad = (most >= INFINITY).to(tl.int32)
+    count = count.to(tl.int64)
     if none + bad > 0:
-        count = count.to(tl.int64)
         byte = tl.program_id(0).to(tl.int64) * (BLOCK * LOOPS) + tl.arange(0, BLOCK)
         for _ in range(LOOPS):
             flags = tl.where(byte == count // 8, none << (count % 8).to(tl.int32), 0)

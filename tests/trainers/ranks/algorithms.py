@@ -558,8 +558,8 @@ def accumulation() -> None:
     """A share in pieces has the gradient, the loss and the accuracy of a share in one."""
     whole, parts = Run(), Run(batch={"size": 48, "accumulate": 3})
     for batch in whole.batches[:8]:
-        first = whole.replica.compute_gradient(batch, whole.watch)
-        second = parts.replica.compute_gradient(batch, parts.watch)
+        first = whole.replica.compute_gradient(batch, whole.watch).read()
+        second = parts.replica.compute_gradient(batch, parts.watch).read()
         close(parts.gradients, whole.gradients, 1e-6)
         assert abs(first[0] - second[0]) < 1e-6 and abs(first[1] - second[1]) < 1e-12
     seen: list[int] = []

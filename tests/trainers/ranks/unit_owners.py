@@ -33,7 +33,7 @@ from trainers.lanes.server import backup as backup_lane
 from trainers.lanes.sharding import assign_owners
 from trainers.mpi import staging, stopping
 from trainers.recording import recorder
-from trainers.replica.replica import Replica
+from trainers.replica.replica import Replica, Shares
 from trainers.rules import compressors as compatibility
 from trainers.training.loop import train
 
@@ -484,7 +484,7 @@ def lagging() -> None:
     """With a backup worker, the others of a whole run go on while one is late."""
     side, begun, gradient, combine_every_s = COMM.Dup(), 0, Replica.compute_gradient, recorder.COMBINE_EVERY_S
 
-    def waiting(self: Replica, *given: Any) -> tuple[float, float]:
+    def waiting(self: Replica, *given: Any) -> Shares:
         nonlocal begun
         begun += 1
         if COMM.rank == 2 and begun == 4:

@@ -18,6 +18,7 @@ import struct
 from typing import Any
 
 import torch
+import triton
 
 from compressors import flags
 from compressors.flags import is_raised, is_refused
@@ -25,14 +26,40 @@ from compressors.flags import is_raised, is_refused
 __all__ = ["float64_bits", "is_raised", "is_refused", "launch", "make_flag", "power_of_two", "wrap_to_int64"]
 
 
+_compiled: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+"""By what a launch compiles for: the compiled kernel, and the values of its constants in order."""
+
+
 def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
-    """Run `programs` programs of `kernel` on the device of the first argument, a tensor; do nothing if that is 0."""
+    """Run `programs` programs of `kernel` on the device of the first argument, a tensor; do nothing if that is 0.
+
+    Triton takes up to 100 us to find what it has compiled for these arguments. It is kept here by the same features:
+    the types of tensors, whether 16 divides their addresses, and the sizes of integers.
+    """
     if not programs:
         return
     device = arguments[0].device
-    is_current = device.type != "cuda" or device.index == torch.cuda.current_device()
-    with contextlib.nullcontext() if is_current else torch.cuda.device(device):
+    if not isinstance(kernel, triton.JITFunction):  # but an interpreted function
         kernel[(programs,)](*arguments, enable_fp_fusion=False, **constants)
+        return
+    is_current = device.index == torch.cuda.current_device()
+    with contextlib.nullcontext() if is_current else torch.cuda.device(device):
+        key = id(kernel), device.index, *map(_find_feature, arguments), *constants.items()
+        found = _compiled.get(key)
+        if found is None:
+            compiled = kernel[(programs,)](*arguments, enable_fp_fusion=False, **constants)
+            values = tuple(constants[name] for name in kernel.arg_names[len(arguments) :])
+            _compiled[key] = compiled, values
+        else:
+            compiled, values = found
+            compiled[(programs, 1, 1)](*arguments, *values)
+
+
+def _find_feature(argument: Any) -> Any:
+    """Return what Triton compiles for in an argument; integers are not specialised (`do_not_specialize`)."""
+    if isinstance(argument, torch.Tensor):
+        return argument.dtype, argument.data_ptr() % 16 == 0
+    return -(2**31) <= argument < 2**31
 
 
 def wrap_to_int64(bits: int) -> int:
