@@ -3,10 +3,12 @@
 # make test       set up .venv with what tests need, too, then lint, check types and run what a change can break by itself (minutes)
 # make test-all   likewise, with the tests marked `thorough`: whole sweeps, killed processes, a real SLURM, every printed command
 # make site       the documentation as a site, in build/site
+# make gpu        on a machine with a GPU: measure everything that depends on it, in ten minutes, with the packages that this
+#                 machine's python3 has (docs/guide/gpus.md); results in build/gpu and docs/reference/gpu.md
 #
 # PYTHON=python3.12          the Python to make .venv with (3.10 to 3.13)
 # PIP_ARGS="..."             more arguments for pip, such as the index of PyTorch's CPU builds
-# ARGS="epochs=5 seed=1,2"   more overrides for the sweep
+# ARGS="epochs=5 seed=1,2"   more overrides for the sweep; more options of benchmarks/gpu.py
 # PROCESSES=1                how many tests run at once; where cores are few, one more than these: many tests mostly wait
 
 PYTHON ?= python3
@@ -17,7 +19,7 @@ PYTEST = $(VENV)/bin/python -m pytest -n $(PROCESSES) --dist worksteal --duratio
 CORES = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0))
 PROCESSES ?= $(shell $(PYTHON) -c 'import os; n = $(CORES); print(min(8, max(n, min(n + 1, 5))))')
 
-.PHONY: install sweep test test-all lint format site clean
+.PHONY: install sweep test test-all lint format site gpu clean
 
 sweep: $(VENV)/installed-to-run
 	$(VENV)/bin/python multirun.py -m compressor=qsgd,svd,none workers=2,4,8 network=none,ethernet_100m \
@@ -31,6 +33,9 @@ test-all: lint
 
 site: install
 	$(VENV)/bin/mkdocs build
+
+gpu:
+	$(PYTHON) benchmarks/gpu.py $(ARGS)
 
 lint: install
 	$(VENV)/bin/ruff check .
