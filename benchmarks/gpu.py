@@ -45,10 +45,10 @@ from benchmarks.gpu_parts import page, results  # noqa: E402
 from benchmarks.gpu_parts.results import LINES, SUMMARY, Context  # noqa: E402
 
 PARTS: dict[str, tuple[str, float]] = {
-    "machine": ("machine.run", 1),
+    "machine": ("machine.run", 2),
     "methods": ("methods.run", 6),
     "bits": ("bits.run", 4),
-    "resnet9": ("steps.run_resnet9", 5),
+    "resnet9": ("steps.run_resnet9", 7),
     "tests": ("tests.run", 5),
     "resnet50": ("steps.run_resnet50", 3),
     "gpt2": ("steps.run_gpt2", 3),
@@ -59,8 +59,8 @@ PARTS: dict[str, tuple[str, float]] = {
 }
 """By part: the function in benchmarks/gpu_parts, and its share of the time; what it leaves goes to later parts."""
 SECONDS, FULL_SECONDS, DRY_SECONDS = 600.0, 7200.0, 3600.0
-_GRACE_S = 5.0
-"""After its deadline a part may finish what it has begun for so many seconds, then it is ended."""
+_SPARE_S = 8.0
+"""Seconds in which a part starts, and after its deadline finishes what it has begun; then it is ended."""
 
 
 def main() -> int:
@@ -120,7 +120,7 @@ def run_parts(options: argparse.Namespace) -> None:
     for place, name in enumerate(names):
         left = end - time.monotonic()
         shares = sum(PARTS[one][1] for one in names[place:])
-        seconds = left * PARTS[name][1] / shares - _GRACE_S * (not options.dry)
+        seconds = left * PARTS[name][1] / shares - _SPARE_S * (not options.dry)
         context = Context(name, options.out, "", options.dry, options.full, end)
         if seconds < 1:
             context.write("left out", "no time left", left_out=True)
@@ -141,7 +141,7 @@ def run_process(name: str, seconds: float, options: argparse.Namespace) -> int:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        return process.wait(seconds + _GRACE_S)
+        return process.wait(seconds + _SPARE_S)
     except subprocess.TimeoutExpired:
         return -signal.SIGKILL
     finally:

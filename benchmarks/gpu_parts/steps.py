@@ -129,14 +129,14 @@ def run_gpt2(context: Context) -> None:
 
 
 def _run(context: Context, work: Work, tiny: Work) -> None:
-    """Measure all methods without torch.compile, then the model alone and `none` with it, then the others with it."""
+    """Measure all methods without torch.compile, then `none` and the model alone with it; with --full the others, too."""
     work = tiny if context.dry else work
     cases: list[tuple[str, bool]] = [
         ("model", False),
         *((name, False) for name in (METHODS[:5:2] if context.dry else METHODS)),
     ]
     if not context.dry or context.full:
-        cases[2:2] = [("none", True), ("model", True)]
+        cases += [("none", True), ("model", True)]
         cases += [(name, True) for name in METHODS[1:]] if context.full else []
     with hooks.connect_alone(context.device):
         for place, (name, compiled) in enumerate(cases):
@@ -239,7 +239,7 @@ def _time_steps(
     once = timing.time_once(lambda: take_steps(1), device)
     peak = timing.measure_peak(step, device)
     total = work.epoch_steps if context.full and work.epoch_steps else 200 if work.epoch_steps else 30
-    seconds = max(0.5, min(4.0, context.seconds_left / 8))
+    seconds = max(0.5, min(2.0, context.seconds_left / 10))
     count = 1 if context.dry else max(1, min(total, int(seconds / once)) // 5)
     rows = [timing.time_once(lambda: take_steps(count), device) / count for _ in range(5)]
     profiled = timing.profile(step, device)
