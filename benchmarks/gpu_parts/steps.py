@@ -129,7 +129,7 @@ def run_gpt2(context: Context) -> None:
 
 
 def _run(context: Context, work: Work, tiny: Work) -> None:
-    """Measure all methods without torch.compile, then `none` and the model alone with it; with --full the others, too."""
+    """Measure all methods without torch.compile, then with it `none` and the model alone; --full: the others, too."""
     work = tiny if context.dry else work
     cases: list[tuple[str, bool]] = [
         ("model", False),
