@@ -43,6 +43,7 @@ import torch  # noqa: E402
 
 from benchmarks.gpu_parts import page, results  # noqa: E402
 from benchmarks.gpu_parts.results import LINES, SUMMARY, Context  # noqa: E402
+from gradsweep.errors import UsageError  # noqa: E402
 
 PARTS: dict[str, tuple[str, float]] = {
     "machine": ("machine.run", 2),
@@ -79,7 +80,10 @@ def main() -> int:
     records = results.read_lines(folder / LINES)
     summary = {"date": time.strftime("%Y-%m-%d"), "command": describe_command(options), "results": records}
     (folder / SUMMARY).write_text(json.dumps(summary, indent=1) + "\n")
-    page.write(folder, summary, None if options.dry else options.page)
+    try:
+        page.write(folder, summary, None if options.dry else options.page)
+    except UsageError as error:
+        print(error, file=sys.stderr)  # there is a text beside the results all the same
     if options.compare is not None:
         old = json.loads(options.compare.read_text())["results"]
         print("\n".join(results.compare(old, records) or ["nothing is slower or faster by more than the spread"]))
