@@ -11,7 +11,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,11 +27,12 @@ from trainers.advise.mirror import Mirror
 from trainers.config.run_config import RunConfig, build_member
 from trainers.data.feeds import Batch
 from trainers.devices import choose
+from trainers.optimizers import schedules
 from trainers.optimizers.update import hide_package
 from trainers.options.sections import Batch as BatchOptions
 from trainers.replica.replica import Replica
 from trainers.rules.compressors import choose_exchange
-from trainers.training.assembly import build_algorithm
+from trainers.training.assembly import Worker, build_algorithm
 
 METHODS = ("none", "fp16", "powersgd,rank=2", "topk,ratio=0.01", "qsgd", "sign", "demo")
 _LR = 1e-3
@@ -128,33 +129,51 @@ def run_gpt2(context: Context) -> None:
     _run(context, GPT2, dataclasses.replace(GPT2, model=small, shape=(8,), classes=50, batch=2))
 
 
+_BARE = "model in bare torch"
+
+
+class Case(NamedTuple):
+    """A row of a table of steps: a compressor or _BARE, with torch.compile or not, and where the batch lies."""
+
+    name: str
+    compiled: bool = False
+    batch_on_device: bool = False
+
+    @property
+    def label(self) -> str:
+        extras = ", compiled" * self.compiled + ", batch on the GPU" * self.batch_on_device
+        return f"{self.name}{extras}"
+
+
 def _run(context: Context, work: Work, tiny: Work) -> None:
     """Measure all methods without torch.compile, then with it `none` and the model alone; --full: the others, too."""
-    work = tiny if context.dry else work
-    cases: list[tuple[str, bool]] = [
-        ("model", False),
-        *((name, False) for name in (METHODS[:5:2] if context.dry else METHODS)),
-    ]
+    names = METHODS[:5:2] if context.dry else METHODS
+    cases = [Case(_BARE), *map(Case, names), Case("none", batch_on_device=True)]
     if not context.dry or context.full:
-        cases += [("none", True), ("model", True)]
-        cases += [(name, True) for name in METHODS[1:]] if context.full else []
+        cases += [Case("none", compiled=True), Case(_BARE, compiled=True)]
+        cases += [Case(name, compiled=True) for name in METHODS[1:] if context.full]
     with hooks.connect_alone(context.device):
-        for place, (name, compiled) in enumerate(cases):
+        for place, case in enumerate(cases):
             if not context.has_time(cases[place:]):
                 return
-            case = f"{name}{', compiled' if compiled else ''}"
-            try:
-                measure = measure_model if name == "model" else measure_method
-                values = measure(context, work, name, compiled)
-            except Exception as error:  # one that fails costs only its own line
-                context.write(case, f"failed: {type(error).__name__}: {get_first_line(error)}", error=repr(error)[:300])
-            else:
-                context.write(case, describe(values), **values)
-            if context.device == "cuda":
-                torch.cuda.empty_cache()
+            _measure(context, tiny if context.dry else work, case)
 
 
-def measure_model(context: Context, work: Work, _: str, compiled: bool) -> dict[str, Any]:
+def _measure(context: Context, work: Work, case: Case) -> None:
+    try:
+        values = (measure_model if case.name == _BARE else measure_method)(context, work, case)
+    except Exception as error:  # one that fails costs only its own line
+        text = f"failed: {type(error).__name__}: {get_first_line(error)}"
+        context.write(case.label, text, error=repr(error)[:300])
+    else:
+        context.write(case.label, describe(values), **values)
+    if case.compiled:
+        torch.compiler.reset()
+    if context.device == "cuda":
+        torch.cuda.empty_cache()
+
+
+def measure_model(context: Context, work: Work, case: Case) -> dict[str, Any]:
     """Measure forward, backward and a fused SGD in bare torch, with the batch on the device and no wait in a step."""
     device = context.device
     torch.manual_seed(0)
@@ -165,7 +184,7 @@ def measure_model(context: Context, work: Work, _: str, compiled: bool) -> dict[
     model.train()
     parameters = list(model.parameters())
     optimizer = torch.optim.SGD(parameters, _LR, momentum=0.9, fused=True)
-    called: Callable[..., Any] = torch.compile(model) if compiled else model
+    called: Callable[..., Any] = torch.compile(model) if case.compiled else model
     batch = work.draw_batch(device)
     inputs = batch.inputs if work.is_text else batch.inputs.contiguous(memory_format=torch.channels_last)
 
@@ -179,10 +198,12 @@ def measure_model(context: Context, work: Work, _: str, compiled: bool) -> dict[
     return _time_steps(context, work, lambda count: _repeat(step, count), step)
 
 
-def measure_method(context: Context, work: Work, name: str, compiled: bool) -> dict[str, Any]:
+def measure_method(context: Context, work: Work, case: Case) -> dict[str, Any]:
     """Measure the trainer's step, as trainers/training/loop.py takes it, with the batch in main memory as in a run."""
-    config = work.configure(context.device, parse(name), compiled)
+    config = work.configure(context.device, parse(case.name), case.compiled)
     trainer = Trainer(work, config, Alone(), torch.device(context.device))
+    if case.batch_on_device:
+        trainer.batch = work.draw_batch(context.device)
     values = _time_steps(context, work, trainer.take_steps, trainer.take_step)
     values["phases_ms"] = trainer.list_phases()
     values["waits_of"] = find_waits(trainer.take_step, context.device)
@@ -198,15 +219,15 @@ class Trainer:
         self.replica = Replica(config, work.shape, work.classes, comm, device)
         with hide_package("scipy"):
             self.algorithm = build_algorithm(config, comm, self.replica, self.watch)
+        schedule = schedules.build(config, config.compute_epochs(50_000))
+        no_feed: Any = None
+        self._worker = Worker(config, device, no_feed, 1, self.replica, self.watch, self.algorithm, schedule)
         self.batch = work.draw_batch("cpu", comm.size)
         self._numbers = itertools.count(1)
         self._phases: dict[str, list[float]] = {}
 
     def take_step(self) -> None:
-        self.algorithm.begin(next(self._numbers), 1, _LR, False)
-        self.replica.compute_gradient(self.batch, self.watch, self.algorithm.on_last_backward)
-        self.replica.check_usable(self.watch)
-        self.algorithm.finish()
+        self._worker.take_step(next(self._numbers), 1, self.batch, _LR, measure=False)
 
     def take_steps(self, count: int) -> None:
         """Take steps, and note the times of each as trainers/recording/recorder.py does."""

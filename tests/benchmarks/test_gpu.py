@@ -44,7 +44,7 @@ def test_a_dry_run_walks_through_all_parts(tmp_path: Path) -> None:
     cases = {(one["part"], one["case"]) for one in found}
     for part in ("methods", "layers"):
         assert {(part, name) for name in ("none", "qsgd", "topk,ratio=0.01", "powersgd,rank=2")} <= cases
-    assert {("resnet9", "model"), ("resnet50", "none"), ("gpt2", "qsgd"), ("hooks", "fp16")} <= cases
+    assert {("resnet9", "model in bare torch"), ("resnet50", "none"), ("gpt2", "qsgd"), ("hooks", "fp16")} <= cases
     text = (tmp_path / page.TEXT).read_text()
     assert "### A step of ResNet-9" in text and "| qsgd |" in text
 
