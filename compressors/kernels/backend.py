@@ -10,7 +10,7 @@ import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 from compressors.lazy import torch
@@ -71,6 +71,14 @@ def select(method: str, device: torch.device | str) -> str:
             if kernels == "triton":
                 _warn(f"kernels=auto: torch's on {kind}, many times slower than Triton's would be: {fault}")
     return "torch"
+
+
+def explain_lacking(methods: Iterable[str], device: torch.device | str) -> str | None:
+    """Return a line about the modules that have no kernels in Triton, with a GPU as `device`; None without any."""
+    lacking = sorted({method for method in methods if not has_module(PACKAGES["triton"], method)})
+    if _chosen == "torch" or not str(device).startswith("cuda") or not lacking:
+        return None
+    return f"kernels={_chosen}: torch's on cuda for {', '.join(lacking)}, which have none in Triton"
 
 
 def select_on_host() -> str:

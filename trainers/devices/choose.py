@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,12 +65,11 @@ def choose(config: RunConfig, comm: MPI.Comm) -> torch.device:
     if config.device == "cpu":
         return torch.device("cpu")
     available = torch.cuda.is_available()
-    if config.device == "auto":
-        from mpi4py import MPI
-
-        everywhere, somewhere = (comm.allreduce(available, operation) for operation in (MPI.LAND, MPI.LOR))
-        if everywhere != somewhere:
-            raise bad_value("device", "auto", "cpu or cuda where torch sees a GPU on some of the nodes only")
+    hosts = comm.allgather((available, socket.gethostname()))
+    without = sorted({host for has_gpu, host in hosts if not has_gpu})
+    if without and any(has_gpu for has_gpu, _ in hosts):
+        valid = f"cpu, since torch sees a GPU in some of the ranks only, and none in those of {', '.join(without)}"
+        raise bad_value("device", config.device, valid)
     if not available:
         if config.device == "cuda":
             is_cpu_build = torch.version.cuda is None and torch.version.hip is None

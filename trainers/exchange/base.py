@@ -27,7 +27,7 @@ from trainers.lanes.base import Lane, MessageLane
 from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue
 from trainers.lanes.gathering import GatherLane
 from trainers.lanes.parcel import Parcel
-from trainers.mpi.message_sizes import align, allreduce_bytes, part_bytes
+from trainers.mpi.message_sizes import align, allreduce_bytes
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -90,8 +90,8 @@ class Exchange:
         self.comm, self.units, self.selector, self.memory = comm, units, selector, memory
         self.seed, self.watch, self.sums, self.gathers = seed, watch, sums, gathers
         self.transport = Transport(comm, watch) if transport is None else transport
-        self._part_bytes = part_bytes(comm.size, part_mib)
         self.collectives = self.transport.build_queue(overlap) if collectives is None else collectives
+        self._part_bytes = self.transport.choose_part_bytes(part_mib, overlap)
         self._lanes: dict[Any, Lane] = {}
         self._unposted: dict[Lane, int] = {}  # bounds, in bytes, of units added since the last part
         self._before: dict[int, torch.Tensor] = {}  # parameters of the last step, for compressors that need movement

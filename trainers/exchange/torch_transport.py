@@ -8,6 +8,7 @@ agreements go through torch.distributed. Lanes, parts and queues are those of MP
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,10 @@ from trainers.mpi.group import Group
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+GPU_PART_BYTES = 25 * 2**20
+"""A part of a message that leaves a GPU during backward: as DistributedDataParallel's buckets. After backward there is
+one part only, since each would wait for its sizes, and nothing of it would be in the caches of a processor."""
 
 KEY = "exchange.transport=torch"
 
@@ -115,7 +120,7 @@ def _check_gpus(places: Sequence[tuple[str, str]]) -> None:
         if (first := places.index(place)) < rank:
             raise UsageError(
                 f"{KEY}: ranks {first} and {rank} share a GPU of {place[0]}, which NCCL does not take; valid is a GPU "
-                f"for each rank, or exchange.transport=mpi"
+                f"for each rank, or exchange.transport=mpi, with which ranks may share one"
             )
 
 
@@ -137,6 +142,11 @@ class TorchTransport(Transport):
     def restrict(self, group: Group) -> TorchTransport:
         assert isinstance(group, TorchGroup)
         return TorchTransport(group, self.watch, key=self._key, valid=self._valid)
+
+    def choose_part_bytes(self, part_mib: float | None, overlap: bool) -> int:
+        if self.group.device.type == "cpu" or part_mib is not None:
+            return super().choose_part_bytes(part_mib, overlap)
+        return GPU_PART_BYTES if overlap else sys.maxsize
 
     def build_queue(self, overlap: bool) -> CollectiveQueue:
         return GroupCollectiveQueue(self.group, self.watch) if overlap else CollectiveQueue(self.group, self.watch)

@@ -13,6 +13,7 @@ from trainers.lanes.rounds import RoundsLane
 from trainers.lanes.summing import SumLane
 from trainers.mpi import allreduce, staging
 from trainers.mpi.group import Group, MpiGroup
+from trainers.mpi.message_sizes import part_bytes
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -44,6 +45,10 @@ class Transport:
         """Return the same transport among some of the workers, a part of the group."""
         assert isinstance(group, MpiGroup)
         return Transport(group.comm, self.watch)
+
+    def choose_part_bytes(self, part_mib: float | None, overlap: bool) -> int:
+        """Return the bytes of payloads that lanes send together, at least; `part_mib` is the option."""
+        return part_bytes(self.group.size, part_mib)
 
     def build_queue(self, overlap: bool) -> CollectiveQueue:
         """Build the queue for all lanes of an exchange; with `overlap` it executes collectives during backward.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -157,11 +158,20 @@ def build_worker(config: RunConfig, comm: MPI.Comm, link: Link | None = None) ->
     training.check_length(config, feed.samples)
     backend.choose(config.kernels)
     device = choose.choose(config, comm)
+    if comm.rank == 0 and (line := explain_kernels(config, device)) is not None:
+        print(line, file=sys.stderr, flush=True)
     task = tasks.build(config.task, feed.kind, feed.task, feed.characters_per_token)
     replica = Replica(config, feed.shape, feed.classes, comm, device, task)
     watch = choose.create_stopwatch(device)
     algorithm = build_algorithm(config, comm, replica, watch, link)
     return Worker(config, device, feed, lengths.steps, replica, watch, algorithm, schedules.build(config, lengths))
+
+
+def explain_kernels(config: RunConfig, device: torch.device) -> str | None:
+    """Return a line about kernels that torch executes on a GPU, as there are none in Triton; None without any."""
+    possible = config.policy.list_possible(config.compressor)
+    modules = {module for compressor in possible for module in compressor.kernel_modules()}
+    return backend.explain_lacking(modules.union(config.memory.kernel_modules()), device)
 
 
 def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | None = None) -> Assembly:

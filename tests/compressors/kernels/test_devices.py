@@ -236,3 +236,12 @@ def test_a_triton_that_cannot_be_used_is_named_once(
     assert capfd.readouterr().err == f"{line} and divides inexactly\n"
     with pytest.raises(InvalidParameter, match="another one where Triton 3.5.1 is older"):
         backend.choose("triton")
+
+
+def test_methods_without_a_kernel_in_triton_are_named_with_a_gpu() -> None:
+    methods = ("qsgd", "powersgd", "signs", "spectral")
+    line = "kernels=auto: torch's on cuda for powersgd, spectral, which have none in Triton"
+    assert backend.explain_lacking(methods, "cuda:1") == line
+    assert backend.explain_lacking(methods, "cpu") is backend.explain_lacking(["qsgd"], "cuda") is None
+    with backend.use("torch"):
+        assert backend.explain_lacking(methods, "cuda") is None

@@ -80,11 +80,8 @@ def test_whether_torch_is_for_gpus_is_seen_without_loading_it() -> None:
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_every_exchange_has_the_bits_that_it_has_with_mpi(workers: int) -> None:
     """Also with overlap, between neighbours, and where the lengths of messages depend on the data."""
-    run_ranks(
-        workers,
-        *["exchanges_alike", "none", "fp16", "topk", "qsgd", "sign", "powersgd", "gaps", "+", "neighbours_alike"],
-        module=MODULE,
-    )
+    methods = ("none", "fp16", "topk", "qsgd", "sign", "powersgd", "gaps")
+    run_ranks(workers, "exchanges_alike", *methods, "+", "neighbours_alike", "+", "on_devices", "cpu", module=MODULE)
 
 
 @pytest.mark.parametrize("options", [{"placement": "dedicated"}, {"backup": 1}])
@@ -185,4 +182,4 @@ def test_rounds_wait_for_what_was_posted() -> None:
 @pytest.mark.mpi
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 def test_nccl_has_the_mean_of_the_payloads() -> None:
-    run_ranks(min(torch.cuda.device_count(), 4), "on_gpus", module=MODULE)
+    run_ranks(min(torch.cuda.device_count(), 4), "on_devices", "cuda", module=MODULE)

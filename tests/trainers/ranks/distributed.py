@@ -13,7 +13,7 @@ import torch
 from mpi4py import MPI
 
 import compressors
-from compressors import memories
+from compressors import Key, memories
 from compressors.policy.policy import Policy, Selector
 from gradsweep.errors import UsageError
 from tests.trainers.ranks import exchange as ranks
@@ -220,50 +220,63 @@ def whole() -> None:
         assert by_mpi[key] == by_gloo[key], key
 
 
-def on_gpus() -> None:
-    """NCCL: the mean of the payloads, on every GPU, with messages that never leave it."""
-    from compressors import Key, build, memories
-    from compressors.policy.policy import Policy, Selector
-    from trainers.config import groups
-    from trainers.devices.stopwatch import Stopwatch
-    from trainers.exchange.build import build_exchange
-    from trainers.gradients.flat import Unit
+ON_DEVICES: list[tuple[str, dict[str, Any]]] = [
+    ("mixed", {}),
+    ("mixed", {"part_mib": 0.002}),
+    ("mixed", {"part_mib": 0.002, "overlap": True}),
+    ("allgather", {"overlap": True}),
+    ("sharded", {"second": "none"}),
+    ("hierarchical", {"workers_per_node": 1}),
+    ("parameter_server", {}),
+]
+
+
+def on_devices(kind: str) -> None:
+    """By NCCL (cuda) or gloo (cpu), every exchange has the mean of the payloads, and messages on the device."""
+    from trainers.exchange.torch_transport import connect
     from trainers.lanes.base import MessageLane
+    from trainers.lanes.two_phase import TwoPhaseLane
     from trainers.mpi import staging
 
-    device = torch.device("cuda", COMM.rank)
-    torch.cuda.set_device(device)
-    staging.use(device, direct=False)
-    small_parts()
-    shapes = [(16, 27), (33,), (400, 50), (7,), (1,)]
-    everyone = [[torch.randn(shape, generator=seeded(rank)) for shape in shapes] for rank in range(COMM.size)]
+    device = torch.device("cpu")
+    if kind == "cuda":
+        device = torch.device("cuda", COMM.rank)
+        torch.cuda.set_device(device)
+        staging.use(device, direct=False)
+    connected = connect(COMM, device)
+    everyone = [[torch.randn(size, generator=seeded(rank)) for size in SIZES] for rank in range(COMM.size)]
     for name in ("none", "fp16", "qsgd", "topk", "adaptive_threshold", "powersgd"):
-        for overlap in (False, True):
+        for exchange_name, options in ON_DEVICES:
+            compressor, kept = compressors.build(name), memories.build("none")
+            config = groups.GROUPS["exchange"][exchange_name](**options, transport="torch")
+            if any(rule.is_broken(Combination(compressor, config, kept)) for rule in RULES):
+                continue
             units = [
-                Unit(i, str(i), torch.zeros(shape).to(device), torch.zeros(shape).to(device))
-                for i, shape in enumerate(shapes)
+                Unit(i, str(i), torch.zeros(size, device=device), torch.zeros(size, device=device))
+                for i, size in enumerate(SIZES)
             ]
             described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
-            selector = Selector(Policy(), build(name), described, COMM.size)
-            carrier = groups.GROUPS["exchange"]["mixed"](overlap=overlap, transport="torch")
-            exchanger = build_exchange(carrier, COMM, units, selector, memories.build("none"), 5, Stopwatch())
-            assert exchanger.transport.described["transport"] == "nccl"
+            selector = Selector(Policy(), compressor, described, COMM.size)
+            exchanger = build_exchange(config, COMM, units, selector, kept, 5, Stopwatch())
+            assert exchanger.transport.described["transport"] == ("nccl" if kind == "cuda" else "gloo")
             for step in (1, 2, 3):
                 for unit, mine in zip(units, everyone[COMM.rank], strict=True):
                     unit.gradient.copy_(mine)
                 exchanger.mean(step)
             for lane in exchanger._lanes.values():
-                assert not isinstance(lane, MessageLane) or lane.message.device == device
+                message = lane.message if isinstance(lane, MessageLane) else getattr(lane, "_message", None)
+                assert not isinstance(lane, (MessageLane, TwoPhaseLane)) or message.device == device
             if name != "powersgd":
-                compressor = build(name)
+                compressor = compressors.build(name)
                 for unit in units:
-                    expected = torch.zeros(shapes[unit.index])
+                    expected = torch.zeros(SIZES[unit.index])
                     for rank in range(COMM.size):
                         key = Key(5, rank, 3, unit.index)
                         payload = compressor.compress(everyone[rank][unit.index], key)
                         compressor.decompress_add(payload, expected, key, 1 / COMM.size)
-                    assert torch.allclose(unit.gradient.cpu(), expected, rtol=1e-3, atol=1e-3), (name, overlap)
-    exchanger.close()
+                    assert torch.allclose(unit.gradient.cpu(), expected, rtol=1e-3, atol=1e-3), (name, exchange_name)
+            exchanger.collectives.close()
+    connected.close()
 
 
 def seeded(rank: int) -> torch.Generator:
