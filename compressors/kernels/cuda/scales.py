@@ -120,8 +120,10 @@ def step_table(width: int, middle: int, top: int, device: torch.device) -> torch
     """Return (code - middle) / top, rounded once, for all codes of `width` bits, for `steps_of`; of long codes for the
     first alone.
     """
-    codes = torch.arange(1 << width if width <= _TABLED.value else 1)
-    return ((codes - middle).float() / top).to(device)
+    codes = range(1 << width if width <= _TABLED.value else 1)
+    # A quotient of two such integers lies too far from the middle of two float32 to be rounded differently by way of
+    # float64.
+    return torch.tensor([(code - middle) / top for code in codes], dtype=torch.float32, device=device)
 
 
 @triton.jit

@@ -31,6 +31,8 @@ _LOOPS = 8
 _TILE = 2048
 _PIECE = 256
 _SAMPLES = 8192
+_MOST_PROGRAMS = 1056
+"""Programs that go over the magnitudes together: eight for each multiprocessor of a large GPU."""
 _SMALL = 1 << 15
 """Up to so many elements sorting needs less time than starting all these kernels."""
 
@@ -162,27 +164,25 @@ def _count_digits(
     SIDE: tl.constexpr,
     STEP: tl.constexpr,
     BLOCK: tl.constexpr,
-    LOOPS: tl.constexpr,
 ) -> None:
     """Count the values of the next digit, and add the counts to row STEP of `counts` (4, _BINS) int64."""
     k = k.to(tl.int64)
     capacity = capacity.to(tl.int64)
     suffices = _suffice(total, k, capacity)
     end = tl.where(suffices, tl.load(total), count.to(tl.int64))
-    first = tl.program_id(0).to(tl.int64) * (BLOCK * LOOPS)
-    if first < end:
+    begin = tl.program_id(0).to(tl.int64) * BLOCK
+    if begin < end:
         known, _ = _read_known_digits(counts, k, STEP)
         shift: tl.constexpr = 24 - 8 * STEP
-        index = first + tl.arange(0, BLOCK)
         seen = tl.zeros((_BINS,), tl.int32)
-        for _ in range(LOOPS):
+        for first in range(begin, end, tl.num_programs(0).to(tl.int64) * BLOCK):
+            index = first + tl.arange(0, BLOCK)
             if suffices:
                 sizes = tl.load(candidates + capacity + index, mask=index < end, other=-1)
             else:
                 sizes = _sizes(x, index, end, SIDE)
             matching = (sizes >= 0) & ((sizes.to(tl.int64) >> (shift + 8)) == known)
             seen += tl.histogram((sizes >> shift) & (_BINS - 1), _BINS, mask=matching)
-            index += BLOCK
         tl.atomic_add(counts + _BINS * STEP + tl.arange(0, _BINS), seen.to(tl.int64), mask=seen > 0, sem="relaxed")
 
 
@@ -232,7 +232,7 @@ def _read_piece(
         sizes = tl.load(candidates + capacity + slot, mask=inside < number, other=-1)
     else:
         sizes = _sizes(x, index, count, SIDE)
-    return index, sizes.to(tl.int64)
+    return index, sizes
 
 
 @triton.jit(do_not_specialize=["count", "k", "capacity"])
@@ -255,7 +255,7 @@ def _count_kept(
     capacity = capacity.to(tl.int64)
     suffices = _suffice(total, k, capacity)
     begin, number = _tile_end(pieces, suffices, BLOCK)
-    threshold = tl.load(limit)
+    threshold = tl.load(limit).to(tl.int32)
     larger = tl.zeros((), tl.int32)
     equal = tl.zeros((), tl.int32)
     for done in range(0, number, PIECE):
@@ -285,24 +285,24 @@ def _collect(
 ) -> None:
     """Write the positions of the magnitudes above `limit[0]`, and of the first `limit[1]` that equal it.
 
-    `before` (2, tiles) is the running sums of the tiles' counts, each including its own tile.
+    `before` (2 tiles) is the running sums of `kept`, each including its own tile.
     """
     count = count.to(tl.int64)
     capacity = capacity.to(tl.int64)
     suffices = _suffice(total, k, capacity)
     begin, number = _tile_end(pieces, suffices, BLOCK)
-    threshold = tl.load(limit)
+    threshold = tl.load(limit).to(tl.int32)
     taken = tl.load(limit + 1)
     tile = tl.program_id(0).to(tl.int64)
     tiles = tl.num_programs(0).to(tl.int64)
     larger = tl.load(before + tile - 1, mask=tile > 0, other=0)
-    equal = tl.load(before + tiles + tile - 1, mask=tile > 0, other=0)
+    equal = tl.load(before + tiles + tile - 1) - tl.load(before + tiles - 1)
     for done in range(0, number, PIECE):
         index, sizes = _read_piece(x, candidates, begin, done, number, suffices, count, capacity, SIDE, BLOCK, PIECE)
         above = (sizes > threshold).to(tl.int32)
         same = (sizes == threshold).to(tl.int32)
-        larger_before = larger + tl.cumsum(above, axis=0) - above
-        equal_before = equal + tl.cumsum(same, axis=0) - same
+        larger_before = larger + _running_sums(above) - above
+        equal_before = equal + _running_sums(same) - same
         mask = (above > 0) | ((same > 0) & (equal_before < taken))
         tl.store(chosen + larger_before + tl.minimum(equal_before, taken), index, mask=mask)
         larger += tl.sum(above, axis=0)
@@ -337,6 +337,11 @@ class _Source(NamedTuple):
     def tiles(self) -> int:
         return -(-len(self.x) // _TILE)
 
+    @property
+    def piece(self) -> int:
+        """The elements or candidates of a tile that are processed together."""
+        return _TILE if self.pieces is self.total else _PIECE
+
     def launch(self, kernel: Any, programs: int, *tensors: torch.Tensor, pieces: bool = True, **constants: Any) -> None:
         """Run a kernel whose arguments begin with this source's tensors, followed by `tensors` and its numbers."""
         own = (self.x, self.total, self.candidates, self.pieces)[: 4 if pieces else 3]
@@ -369,15 +374,17 @@ def _all_of(x: torch.Tensor, k: int, side: int) -> _Source:
 
 
 def _count_by_tile(source: _Source, limit: torch.Tensor) -> torch.Tensor:
-    """Return the running sums over tiles of the numbers of magnitudes above the limit, and of those equal to it."""
-    kept = torch.empty(2, source.tiles, dtype=torch.int64, device=source.x.device)
-    source.launch(_count_kept, source.tiles, limit, kept, BLOCK=_TILE, PIECE=_PIECE)
-    return torch.stack([kept[0].cumsum(0), kept[1].cumsum(0)])  # of one dimension, much faster than of two
+    """Return the running sums over tiles of the numbers of magnitudes above the limit, followed by those equal to it:
+    (2 tiles,), in one sequence, since sums of one dimension are much faster.
+    """
+    kept = torch.empty(2 * source.tiles, dtype=torch.int64, device=source.x.device)
+    source.launch(_count_kept, source.tiles, limit, kept, BLOCK=_TILE, PIECE=source.piece)
+    return kept.cumsum(0)
 
 
 def _collect_chosen(source: _Source, limit: torch.Tensor, before: torch.Tensor, number: int) -> torch.Tensor:
     chosen = torch.empty(number, dtype=torch.int64, device=source.x.device)
-    source.launch(_collect, source.tiles, limit, before, chosen, BLOCK=_TILE, PIECE=_PIECE)
+    source.launch(_collect, source.tiles, limit, before, chosen, BLOCK=_TILE, PIECE=source.piece)
     return chosen
 
 
@@ -388,7 +395,8 @@ def _make_limit(x: torch.Tensor, threshold: int) -> torch.Tensor:
 def count_above(x: torch.Tensor, threshold: int, side: int = 0) -> int:
     if not len(x):
         return 0
-    return int(_count_by_tile(_all_of(x, 0, side), _make_limit(x, threshold))[0, -1])
+    source = _all_of(x, 0, side)
+    return int(_count_by_tile(source, _make_limit(x, threshold))[source.tiles - 1])
 
 
 def collect_above(x: torch.Tensor, threshold: int, capacity: int, side: int = 0) -> torch.Tensor | None:
@@ -396,7 +404,7 @@ def collect_above(x: torch.Tensor, threshold: int, capacity: int, side: int = 0)
         return torch.empty(0, dtype=torch.int64, device=x.device)
     source, limit = _all_of(x, 0, side), _make_limit(x, threshold)
     before = _count_by_tile(source, limit)
-    number = int(before[0, -1])
+    number = int(before[source.tiles - 1])
     return _collect_chosen(source, limit, before, number) if number <= capacity else None
 
 
@@ -411,9 +419,11 @@ def topk(x: torch.Tensor, k: int, side: int = 0) -> torch.Tensor:
     source = _look_for_candidates(x, k, side)
     counts = torch.zeros(_DIGITS, _BINS.value, dtype=torch.int64, device=x.device)
     for step in range(_DIGITS):
-        source.launch(_count_digits, _programs(x), counts, pieces=False, STEP=step, BLOCK=_BLOCK, LOOPS=_LOOPS)
+        programs = min(_MOST_PROGRAMS, -(-len(x) // _BLOCK))
+        source.launch(_count_digits, programs, counts, pieces=False, STEP=step, BLOCK=_BLOCK)
     limit = torch.empty(2, dtype=torch.int64, device=x.device)
     launch(_finish, 1, counts, limit, k, SIDE=side)
     before = _count_by_tile(source, limit)
-    number = int(before[0, -1] + torch.minimum(before[1, -1], limit[1])) if side else k
+    larger = before[source.tiles - 1]
+    number = int(larger + torch.minimum(before[-1] - larger, limit[1])) if side else k
     return _collect_chosen(source, limit, before, number)

@@ -53,7 +53,7 @@ def tiling(count: int, bucket: int) -> Tiling:
     """Return the tiles for these buckets; COLS is a multiple of eight."""
     buckets = -(-count // bucket)
     longest = max(1, min(bucket, count))
-    columns = max(8, power_of_two(longest)) if longest <= _LONGEST else _TILE
+    columns = max(8, power_of_two(min(longest, _LONGEST)))
     rows = max(1, _TILE // columns)
     across = -(-longest // columns)
     return Tiling(count, bucket, rows, columns, across, -(-buckets // rows) * across, buckets)
