@@ -11,6 +11,7 @@ compared (--compare); gpu.md and gpu.png. Without a GPU it ends with the exit st
 Parts, in order of importance:
 
 - machine: versions, the speed of a copy and of a product of matrices
+- compiling: the Triton kernels of all methods, into the cache of later parts
 - methods: encode and decode of every method at 25.6 M elements, against a copy and against the reference in torch
 - bits: large and unaligned tensors, the Triton kernels against the reference
 - resnet9: training steps on synthetic data
@@ -47,10 +48,11 @@ from gradsweep.errors import UsageError  # noqa: E402
 
 PARTS: dict[str, tuple[str, float]] = {
     "machine": ("machine.run", 2),
+    "compiling": ("compiling.run", 4),
     "methods": ("methods.run", 6),
     "bits": ("bits.run", 4),
     "resnet9": ("steps.run_resnet9", 7),
-    "tests": ("tests.run", 5),
+    "tests": ("tests.run", 8),
     "resnet50": ("steps.run_resnet50", 3),
     "gpt2": ("steps.run_gpt2", 3),
     "hooks": ("methods.run_hooks", 1),
@@ -142,7 +144,7 @@ def run_process(name: str, seconds: float, options: argparse.Namespace) -> int:
     """Run a part for so many seconds and a few more; return its exit status."""
     command = [sys.executable, str(Path(__file__).resolve()), "--part", name, "--seconds", f"{seconds:.1f}"]
     command += ["--out", str(options.out), *(["--full"] if options.full else [])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment = results.build_environment(OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "4"))
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         return process.wait(seconds + _SPARE_S)

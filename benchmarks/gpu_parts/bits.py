@@ -46,11 +46,15 @@ def run(context: Context) -> None:
                 context.write(case, verdict or "equal", equal=not verdict, elements=size, offset=offset)
 
 
-def compare(compressor: Compressor, x: torch.Tensor) -> str | None:
-    """Return what differs between the kernels of this device and the reference; None if there are none but those."""
+def compare(compressor: Compressor, x: torch.Tensor, reference: bool = True) -> str | None:
+    """Return what differs between the kernels of this device and the reference; None if there are none but those.
+
+    Args:
+        reference: without it, only the kernels of the device are run.
+    """
     with backend.record_used() as used:
         ours = _take_steps(compressor, x, lambda: single_worker.copy_without_state(compressor))
-    if set(used.values()) <= {"torch"}:
+    if set(used.values()) <= {"torch"} or not reference:
         return None
     with use_reference():
         theirs = _take_steps(compressor, x, lambda: single_worker.copy_without_state(compressor))

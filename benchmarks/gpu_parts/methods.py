@@ -134,8 +134,9 @@ def _measure_part(operation: timing.Operation, in_step: timing.Operation, room: 
     """Measure encoding or decoding; launches and waits are those of `in_step`."""
     device = str(room.device)
     profiled = timing.profile(in_step, device)
+    launches = 1 if profiled is None else profiled.launches
     return {
-        **timing.describe_cost(timing.measure(operation, room.copy, device), profiled),
+        **timing.describe_cost(timing.measure(operation, room.copy, device, launches=launches), profiled),
         "peak": _divide(timing.measure_peak(operation, device), room.bytes),
     }
 

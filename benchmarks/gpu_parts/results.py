@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -35,6 +36,7 @@ class Context:
     dry: bool
     full: bool
     end: float
+    begun: float = dataclasses.field(default_factory=time.monotonic)
 
     @property
     def seconds_left(self) -> float:
@@ -42,10 +44,11 @@ class Context:
 
     def write(self, case: str, text: str, **values: Any) -> None:
         """Write a result to the file, and print it as a line."""
-        record = {"part": self.part, "case": case, **values}
+        at = round(time.monotonic() - self.begun, 1)
+        record = {"part": self.part, "case": case, "at_s": at, **values}
         with (self.folder / LINES).open("a") as lines:
             lines.write(json.dumps(record) + "\n")
-        print(f"{self.part:9} {case:34} {text}", flush=True)
+        print(f"{at:6.1f} s {self.part:9} {case:30} {text}", flush=True)
 
     def has_time(self, rest: Sequence[object] | int) -> bool:
         """Tell whether there is time for another case; if not, write which ones are left out."""
@@ -54,6 +57,12 @@ class Context:
         left = rest if isinstance(rest, int) else len(rest)
         self.write("left out", f"{left} cases: no time left", left_out=left)
         return False
+
+
+def build_environment(**variables: str) -> dict[str, str]:
+    """Return the environment of a process that imports from this checkout; by default with one thread."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables}
 
 
 def read_lines(path: Path) -> list[Record]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.gpu_parts.results import ROOT, Context
+from benchmarks.gpu_parts.results import ROOT, Context, build_environment
 from sweep.system.job_environment import AS_ROOT, clean_environment
 
 CASES = [(ranks, method) for ranks in (2, 4) for method in ("none", "qsgd", "topk,ratio=0.01")]
@@ -64,8 +63,7 @@ def _try_nccl(context: Context) -> None:
 def _start(commands: Sequence[Sequence[str]], context: Context, variables: dict[str, str]) -> list[tuple[int, str]]:
     """Run commands side by side; return the exit status and the output of each."""
     with tempfile.TemporaryDirectory() as scratch:
-        environment = {**clean_environment(os.environ), "OMP_NUM_THREADS": "1", "TMPDIR": scratch, **variables}
-        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        environment = clean_environment(build_environment(TMPDIR=scratch)) | variables
         processes = [
             subprocess.Popen(
                 command,

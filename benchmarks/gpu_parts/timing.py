@@ -17,6 +17,10 @@ Operation = Callable[[], object]
 _ROUND_S = 0.015
 """Seconds of a row of repetitions, about; a slow operation is a row of one."""
 _ROUNDS = 5
+_CYCLES_PER_S = 2e9
+"""Of a GPU, about: what it is kept busy with before a row need not be exact."""
+_MOST_LAUNCHES = 500
+"""In a row; the host waits when some thousand are enqueued."""
 _WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "hipStreamSynchronize", "hipEventSynchronize")
 
 
@@ -24,7 +28,7 @@ class Cost(NamedTuple):
     """What an operation costs.
 
     Attributes:
-        seconds: of one of a row of repetitions, by the device's clock.
+        seconds: of one of a row of repetitions, by the device's clock; the host has enqueued the row before it begins.
         copies: the same, in copies timed in the same way in the same round.
         host_s: seconds until the host has enqueued it.
         wall_s: seconds with a wait for the device before and after.
@@ -61,8 +65,12 @@ def time_once(operation: Operation, device: str) -> float:
     return time.perf_counter() - start
 
 
-def time_row(operation: Operation, count: int, device: str) -> tuple[float, float]:
-    """Return the seconds of one of `count` calls in a row: of the device, and of the host to enqueue it."""
+def time_row(operation: Operation, count: int, device: str, head_s: float = 0.0) -> tuple[float, float]:
+    """Return the seconds of one of `count` calls in a row: of the device, and of the host to enqueue it.
+
+    Args:
+        head_s: seconds for which the device is kept busy first, so that it never waits for the host.
+    """
     if device != "cuda":
         start = time.perf_counter()
         for _ in range(count):
@@ -71,6 +79,8 @@ def time_row(operation: Operation, count: int, device: str) -> tuple[float, floa
         return taken, taken
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
+    if head_s:
+        torch.cuda._sleep(int(head_s * _CYCLES_PER_S))
     begin.record()
     start = time.perf_counter()
     for _ in range(count):
@@ -81,17 +91,22 @@ def time_row(operation: Operation, count: int, device: str) -> tuple[float, floa
     return begin.elapsed_time(end) / 1e3 / count, host / count
 
 
-def measure(operation: Operation, copy: Operation, device: str, rounds: int = _ROUNDS) -> Cost:
-    """Time an operation, and copies between its rows, after one call that is not counted."""
+def measure(operation: Operation, copy: Operation, device: str, rounds: int = _ROUNDS, launches: int = 1) -> Cost:
+    """Time an operation, and copies between its rows, after one call that is not counted.
+
+    Args:
+        launches: of one operation, about.
+    """
     operation()
     once, copied = time_once(operation, device), time_once(copy, device)
     rounds = 1 if once > 0.3 or device == "cpu" else rounds
     row_s = 0.0 if device == "cpu" else _ROUND_S  # a dry run
     count, copies = (max(1, min(50, int(row_s / max(taken, 1e-6)))) for taken in (once, copied))
+    count = max(1, min(count, _MOST_LAUNCHES // max(1, launches)))
     rows: list[tuple[float, float, float, float]] = []
     for _ in range(rounds):
-        base, _ = time_row(copy, copies, device)
-        seconds, host = time_row(operation, count, device)
+        base, _ = time_row(copy, copies, device, 0.001)
+        seconds, host = time_row(operation, count, device, 1.2 * once * count)
         rows.append((seconds, seconds / base, host, time_once(operation, device)))
     seconds, ratio, host, waited = (statistics.median(column) for column in zip(*rows, strict=True))
     return Cost(seconds, ratio, host, waited, compute_spread(row[1] for row in rows))

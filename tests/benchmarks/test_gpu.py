@@ -18,7 +18,7 @@ from benchmarks.gpu_parts.sharing import find_reason
 from tests.conftest import ROOT
 
 SCRIPT = [sys.executable, str(ROOT / "benchmarks" / "gpu.py")]
-PARTS = ["machine", "methods", "bits", "resnet9", "resnet50", "gpt2", "hooks", "layers", "large"]
+PARTS = ["machine", "compiling", "methods", "bits", "resnet9", "resnet50", "gpt2", "hooks", "layers", "large"]
 
 
 def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
