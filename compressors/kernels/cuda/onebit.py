@@ -6,11 +6,13 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.buffers import write_floats
 from compressors.kernels.cuda.primitives.buckets import decode_tiles, launch_tiles, tile, tiling, write_codes
-from compressors.kernels.cuda.primitives.packing import load_words
+from compressors.kernels.cuda.primitives.launch import launch
+from compressors.kernels.cuda.primitives.packing import load_words, store_words
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to, factor_of, read_codes
 from compressors.kernels.cuda.sums import CHUNKS, LANES, chunks_of, combine, first_places, fold, launch_chunks
+
+_BLOCK = 128
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "steps", "total"])
@@ -35,19 +37,33 @@ def _halves(x, totals, negative, count, bucket, across, steps, total, UNROLL: tl
     tl.store(negative + chunk, tl.sum(signs, axis=1).to(tl.int64), mask=exists)
 
 
-def _means(x: torch.Tensor, bucket: int) -> torch.Tensor:
-    """Return, per bucket, the mean of the elements without the sign bit and of those with it: (buckets, 2) float32."""
+@triton.jit(do_not_specialize=["count", "bucket", "buckets"])
+def _write_means(totals, negative, payload, count, bucket, buckets, BLOCK: tl.constexpr) -> None:
+    """Write for every bucket the mean of the elements without the sign bit, and of those with it; NaN for both if
+    the sums `totals` (2, buckets) are not finite. `negative` (buckets,) int64 is how many have the sign bit.
+    """
+    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    buckets = buckets.to(tl.int64)
+    real = number < buckets
+    above = tl.load(totals + number, mask=real, other=0.0)
+    below = tl.load(totals + buckets + number, mask=real, other=0.0)
+    signs = tl.load(negative + number, mask=real, other=0)
+    length = tl.minimum(count.to(tl.int64) - number * bucket.to(tl.int64), bucket.to(tl.int64))
+    positive = (above / tl.maximum(length - signs, 1).to(tl.float64)).to(tl.float32).to(tl.int32, bitcast=True)
+    minus = (below / tl.maximum(signs, 1).to(tl.float64)).to(tl.float32).to(tl.int32, bitcast=True)
+    finite = (above < float("inf")) & (below > float("-inf"))  # a sum of NaN is neither
+    store_words(payload, 2 * number, tl.where(finite, positive, NAN), real)
+    store_words(payload, 2 * number + 1, tl.where(finite, minus, NAN), real)
+
+
+def _encode_means(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
     chunks = chunks_of(len(x), bucket)
     totals = torch.empty(2 * chunks.buckets, chunks.across, dtype=torch.float64, device=x.device)
-    negative = torch.zeros(chunks.buckets, chunks.across, dtype=torch.int64, device=x.device)
+    negative = torch.empty(chunks.buckets, chunks.across, dtype=torch.int64, device=x.device)
     launch_chunks(_halves, chunks, (x, totals, negative), negative.numel())
-    above, below = combine(totals).view(2, -1)
-    count = negative.sum(1)
-    length = torch.full_like(count, min(bucket, len(x)))
-    length[-1] = len(x) - (len(length) - 1) * bucket
-    means = torch.stack([above / (length - count).clamp(min=1), below / count.clamp(min=1)], 1).float()
-    bad = ~(above.isfinite() & below.isfinite())
-    return torch.where(bad[:, None], NAN.value, means.view(torch.int32)).view(torch.float32)
+    tensors = combine(totals), negative if chunks.across == 1 else negative.sum(1), payload
+    numbers = len(x), bucket, chunks.buckets
+    launch(_write_means, -(-chunks.buckets // _BLOCK), *tensors, *numbers, BLOCK=_BLOCK)
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across", "header"])
@@ -100,7 +116,7 @@ def encode(x: torch.Tensor, bucket: int, payload: torch.Tensor) -> None:
     if not len(x):
         return
     tiles = tiling(len(x), bucket)
-    write_floats(_means(x, bucket), payload[: 8 * tiles.buckets])
+    _encode_means(x, bucket, payload)
     launch_tiles(_encode, tiles, (x, payload), 8 * tiles.buckets, WORDS=tiles.fill_words(payload, 1))
 
 

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from compressors.kernels.cuda.primitives.buckets import launch_tiles, tile, tiling, word_places
+from compressors.kernels.cuda.primitives.launch import launch
 from compressors.kernels.cuda.primitives.packing import load_words, unpack_at, unpack_words, word_pointer
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.sums import bucket_moments
@@ -23,6 +24,8 @@ NAN = tl.constexpr(0x7FC00000)
 LARGEST = torch.finfo(torch.float32).max
 _PART = tl.constexpr(1 << 30)
 _TABLED = tl.constexpr(8)
+_LARGEST_SQUARE = tl.constexpr(LARGEST**2)
+_BLOCK = 128
 
 
 @triton.jit(do_not_specialize=["count", "bucket", "across"])
@@ -40,6 +43,24 @@ def largest_magnitudes(x: torch.Tensor, bucket: int) -> torch.Tensor:
     return found
 
 
+@triton.jit(do_not_specialize=["count", "divisor"])
+def _take_roots(squares, found, count, divisor, BLOCK: tl.constexpr) -> None:
+    """Write the roots of float64 numbers divided by `divisor`, as bits; at most the largest float32, or NaN."""
+    number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    square = tl.load(squares + number, mask=number < count, other=0.0)
+    divided = tl.minimum(square / divisor.to(tl.float64), _LARGEST_SQUARE)
+    root = tl.sqrt(divided).to(tl.float32).to(tl.int32, bitcast=True)
+    tl.store(found + number, tl.where(square < float("inf"), root, NAN), mask=number < count)
+
+
+@triton.jit(do_not_specialize=["divisor"])
+def _divide(total, found, divisor) -> None:
+    """Write a float64 divided by `divisor`, rounded to float32, as bits."""
+    value = tl.load(total)
+    bits = (value / divisor.to(tl.float64)).to(tl.float32).to(tl.int32, bitcast=True)
+    tl.store(found, tl.where(value < float("inf"), bits, NAN))
+
+
 def norms(x: torch.Tensor, bucket: int, euclidean: bool) -> torch.Tensor:
     """Return the l2 norm or the largest magnitude of every bucket, as bits: (buckets,) int32.
 
@@ -48,8 +69,23 @@ def norms(x: torch.Tensor, bucket: int, euclidean: bool) -> torch.Tensor:
     if not len(x) or not euclidean:
         return largest_magnitudes(x, bucket)
     squares = bucket_moments(x, bucket)[2]
-    norm = squares.clamp(max=LARGEST**2).sqrt().float().view(torch.int32)
-    return torch.where(squares.isfinite(), norm, NAN.value)
+    found = torch.empty(len(squares), dtype=torch.int32, device=x.device)
+    launch(_take_roots, -(-len(squares) // _BLOCK), squares, found, len(squares), 1, BLOCK=_BLOCK)
+    return found
+
+
+def mean_size(x: torch.Tensor, euclidean: bool) -> torch.Tensor:
+    """Return the mean magnitude of `x`, or if `euclidean` the root mean square, as bits: (1,) int32; 0 for no
+    elements. It is NaN if `x` holds NaN or Inf.
+    """
+    found = torch.zeros(1, dtype=torch.int32, device=x.device)
+    if len(x):
+        sums = bucket_moments(x, len(x))
+        if euclidean:
+            launch(_take_roots, 1, sums[2], found, 1, len(x), BLOCK=_BLOCK)
+        else:
+            launch(_divide, 1, sums[1], found, len(x))
+    return found
 
 
 @triton.jit

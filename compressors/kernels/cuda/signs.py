@@ -20,9 +20,7 @@ from compressors.kernels.cuda.primitives.packing import (
     word_pointer,
 )
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
-from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to, factor_of
-from compressors.kernels.cuda.sums import bucket_moments
-from compressors.kernels.quotients import divide
+from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to, factor_of, mean_size
 
 _BLOCK = 2048
 _SWEEP = 1 << 14
@@ -179,11 +177,7 @@ def encode_momentum(momentum: torch.Tensor, x: torch.Tensor, beta: float, key: i
 
 
 def encode_scaled(x: torch.Tensor, key: int, euclidean: bool, fair: bool, payload: torch.Tensor) -> None:
-    scale = torch.zeros(1, dtype=torch.int32, device=x.device)
-    if len(x):
-        mean = divide(bucket_moments(x, len(x))[2 if euclidean else 1], len(x))
-        exact = mean.sqrt() if euclidean else mean
-        scale = torch.where(mean.isfinite(), exact.float().view(torch.int32), NAN.value)
+    scale = mean_size(x, euclidean)
     programs = max(1, -(-len(x) // _BLOCK))
     numbers = len(x), len(payload), wrap_to_int64(key), int(fair)
     launch(_encode_scaled, programs, x, scale, payload, *numbers, **_sizes(x, payload))
