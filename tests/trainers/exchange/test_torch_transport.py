@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.trainers.configs import compose_config
 from tests.trainers.start_ranks import run_ranks
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange import torch_group, torch_lanes, torch_transport
-from trainers.lanes.collective_queue import CollectiveQueue
+from trainers.lanes.collective_queue import CollectiveQueue, ThreadCollectiveQueue
 from trainers.rules import machine
 from trainers.rules.resolve import resolve
 from trainers.training import rank as program
@@ -164,6 +165,31 @@ def test_on_a_gpu_collectives_wait_for_the_message_and_decoding_for_them(monkeyp
         "written", "beside", "collectives waits for what was written", "sent", "main", "main waits for all",
     ]  # fmt: skip
     collectives.close()
+
+
+def test_the_thread_of_collectives_has_the_gpu_of_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[tuple[str, int]] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: chosen.append((threading.current_thread().name, gpu)))
+
+    class Group:
+        duplicate = free = lambda group: group
+
+    ThreadCollectiveQueue(Group(), Stopwatch()).close()  # type: ignore[arg-type]
+    assert chosen == [("collectives", 3)]
+
+
+def test_parts_on_a_gpu_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the option's own size, and between CPUs, parts are those of MPI."""
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    cpu, gpu = (
+        torch_transport.TorchTransport(torch_group.TorchGroup(backend, torch.device(kind), 0, 2), Stopwatch())
+        for backend, kind in (("gloo", "cpu"), ("nccl", "cuda"))
+    )
+    assert cpu.choose_part_bytes(None, False) == cpu.choose_part_bytes(None, True) == 2**20
+    assert gpu.choose_part_bytes(3.0, True) == gpu.choose_part_bytes(3.0, False) == 3 * 2**20
+    assert gpu.choose_part_bytes(None, False) > gpu.choose_part_bytes(None, True) == 25 * 2**20
 
 
 def test_rounds_wait_for_what_was_posted() -> None:
