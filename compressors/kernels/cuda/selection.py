@@ -351,20 +351,24 @@ class _Source(NamedTuple):
 
 def _look_for_candidates(x: torch.Tensor, k: int, side: int) -> _Source:
     """Return the source of the k largest magnitudes."""
-    tiles = -(-len(x) // _TILE)
     wanted = k / len(x) * _SAMPLES
     rank = math.ceil(wanted + 4.5 * math.sqrt(wanted) + 8)  # too low once in a million times
-    capacity = 2 * len(x) * rank // _SAMPLES
-    pieces = torch.empty(2, tiles, dtype=torch.int64, device=x.device)
     if rank > _SAMPLES // 4:
         return _all_of(x, k, side)
-    total = torch.zeros(1, dtype=torch.int64, device=x.device)
-    candidates = torch.empty(2, capacity, dtype=torch.int32, device=x.device)
     bound = torch.empty(1, dtype=torch.int32, device=x.device)
     step = len(x) // _SAMPLES
     launch(_find_bound, 1, x, bound, len(x), step, rank, SIDE=side, SAMPLES=_SAMPLES, num_warps=16)
+    return _take_candidates(x, bound, k, 2 * len(x) * rank // _SAMPLES, side)
+
+
+def _take_candidates(x: torch.Tensor, bound: torch.Tensor, k: int, capacity: int, side: int) -> _Source:
+    """Return the source whose candidates are the magnitudes from the bound on, of which at most `capacity` are kept."""
+    tiles = -(-len(x) // _TILE)
+    total = torch.zeros(1, dtype=torch.int64, device=x.device)
+    candidates = torch.empty(2, max(1, capacity), dtype=torch.int32, device=x.device)
+    pieces = torch.empty(2, tiles, dtype=torch.int64, device=x.device)
     tensors, constants = (x, bound, total, candidates, pieces), {"BLOCK": _TILE, "ALIGNED": len(x) % 16 == 0}
-    launch(_find_candidates, tiles, *tensors, len(x), capacity, SIDE=side, **constants)
+    launch(_find_candidates, tiles, *tensors, len(x), candidates.shape[1], SIDE=side, **constants)
     return _Source(x, side, k, total, candidates, pieces)
 
 
@@ -402,10 +406,16 @@ def count_above(x: torch.Tensor, threshold: int, side: int = 0) -> int:
 def collect_above(x: torch.Tensor, threshold: int, capacity: int, side: int = 0) -> torch.Tensor | None:
     if not len(x):
         return torch.empty(0, dtype=torch.int64, device=x.device)
-    source, limit = _all_of(x, 0, side), _make_limit(x, threshold)
-    before = _count_by_tile(source, limit)
-    number = int(before[source.tiles - 1])
-    return _collect_chosen(source, limit, before, number) if number <= capacity else None
+    limit = _make_limit(x, threshold)
+    if threshold > 0 and capacity < len(x) // 8:
+        source = _take_candidates(x, limit[:1].int() + 1, 0, capacity, side)
+        number = int(source.total)
+        before = _count_by_tile(source, limit) if number <= capacity else None
+    else:
+        source = _all_of(x, 0, side)
+        before = _count_by_tile(source, limit)
+        number = int(before[source.tiles - 1])
+    return _collect_chosen(source, limit, before, number) if before is not None and number <= capacity else None
 
 
 def topk(x: torch.Tensor, k: int, side: int = 0) -> torch.Tensor:
