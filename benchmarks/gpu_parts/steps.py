@@ -27,12 +27,13 @@ from trainers.advise.mirror import Mirror
 from trainers.config.run_config import RunConfig, build_member
 from trainers.data.feeds import Batch
 from trainers.devices import choose
+from trainers.devices.stopwatch import StepTimes
 from trainers.optimizers import schedules
 from trainers.optimizers.update import hide_package
 from trainers.options.sections import Batch as BatchOptions
 from trainers.replica.replica import Replica
 from trainers.rules.compressors import choose_exchange
-from trainers.training.assembly import Worker, build_algorithm
+from trainers.training.assembly import StepOutcome, Worker, build_algorithm
 
 METHODS = ("none", "fp16", "powersgd,rank=2", "topk,ratio=0.01", "qsgd", "sign", "demo")
 _LR = 1e-3
@@ -226,16 +227,22 @@ class Trainer:
         self._numbers = itertools.count(1)
         self._phases: dict[str, list[float]] = {}
 
-    def take_step(self) -> None:
-        self._worker.take_step(next(self._numbers), 1, self.batch, _LR, measure=False)
+    def take_step(self) -> StepOutcome:
+        return self._worker.take_step(next(self._numbers), 1, self.batch, _LR, measure=False)
 
     def take_steps(self, count: int) -> None:
-        """Take steps, and note the times of each as trainers/recording/recorder.py does."""
+        """Take steps, and read the figures of each when the next one is under way, as loop and recorder do."""
+        unread: list[tuple[Callable[[], object], Callable[[], StepTimes]]] = []
         for _ in self.watch.time_steps("data", itertools.repeat(self.batch, count)):
-            self.take_step()
-            self.watch.measure_step()
-            for phase, seconds in self.watch.seconds.items():
-                self._phases.setdefault(phase, []).append(seconds)
+            unread.append((self.take_step().shares.read, self.watch.end_step()))
+            if len(unread) > 1:
+                self._read(*unread.pop(0))
+        self._read(*unread.pop())
+
+    def _read(self, read_shares: Callable[[], object], read_times: Callable[[], StepTimes]) -> None:
+        for phase, seconds in read_times().phases.items():
+            self._phases.setdefault(phase, []).append(seconds)
+        read_shares()
 
     def list_phases(self) -> dict[str, float]:
         """Return the median milliseconds of each phase."""
@@ -248,7 +255,7 @@ def _repeat(step: Callable[[], None], count: int) -> None:
 
 
 def _time_steps(
-    context: Context, work: Work, take_steps: Callable[[int], None], step: Callable[[], None]
+    context: Context, work: Work, take_steps: Callable[[int], None], step: Callable[[], object]
 ) -> dict[str, Any]:
     """Return the time of a step: the median over rows of steps after a few that are not counted."""
     device = context.device
@@ -280,7 +287,7 @@ def _time_steps(
     return values
 
 
-def find_waits(step: Callable[[], None], device: str) -> dict[str, int]:
+def find_waits(step: Callable[[], object], device: str) -> dict[str, int]:
     """Return the lines of code at which the host waits for the GPU in a step, by torch's warnings."""
     if device != "cuda":
         return {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from trainers.devices.stopwatch import MEASURE, Stopwatch
+from trainers.devices.stopwatch import MEASURE, StepTimes, Stopwatch
 
 
 def _cuda_event() -> Any:
@@ -19,7 +19,7 @@ class EventStopwatch(Stopwatch):
     """A stopwatch that records events in the GPU's stream at the begin and end of each phase; `seconds` reads them.
 
     Work of the host in a phase (MPI, data) counts, too, because the GPU reaches the end event only after it. The time
-    of an inner phase does not count for the outer phase. Reading waits for the GPU, once a step.
+    of an inner phase does not count for the outer phase. Reading waits for the GPU; `end_step` leaves it for later.
 
     Args:
         event: makes an event with `record()`, `synchronize()` and `elapsed_time(later)` in milliseconds.
@@ -46,8 +46,7 @@ class EventStopwatch(Stopwatch):
         """Seconds by phase, for all phases that have ended in this step."""
         if self._pieces:
             self._pieces[-1][2].synchronize()
-        for phase, start, end in self._pieces:
-            self._seconds[phase] = self._seconds.get(phase, 0.0) + start.elapsed_time(end) / 1e3
+        _add_pieces(self._seconds, self._pieces)
         self._pieces.clear()
         return self._seconds
 
@@ -79,3 +78,22 @@ class EventStopwatch(Stopwatch):
         end = self._now()
         end.synchronize()
         return self._begun.elapsed_time(end) / 1e3 - self.seconds.get(MEASURE, 0.0)
+
+    def end_step(self) -> Callable[[], StepTimes]:
+        """End the step without waiting for the GPU; the function that is returned waits for the end of this step."""
+        begun, end, pieces, seconds = self._begun, self._now(), self._pieces, dict(self._seconds)
+        used, self._used, self._pieces = self._used, [], []
+
+        def read() -> StepTimes:
+            end.synchronize()
+            _add_pieces(seconds, pieces)
+            total = begun.elapsed_time(end) / 1e3 - seconds.get(MEASURE, 0.0)
+            self._spare += used
+            return StepTimes(total, seconds)
+
+        return read
+
+
+def _add_pieces(seconds: dict[str, float], pieces: list[tuple[str, Any, Any]]) -> None:
+    for phase, start, end in pieces:
+        seconds[phase] = seconds.get(phase, 0.0) + start.elapsed_time(end) / 1e3

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 MEASURE = "measure"
 """The phase of measurements, which are not part of a step's time."""
+
+
+class StepTimes(NamedTuple):
+    """The seconds of a step, without measurements, and of each of its phases."""
+
+    total: float
+    phases: Mapping[str, float]
 
 
 class Stopwatch:
@@ -60,3 +67,8 @@ class Stopwatch:
     def measure_step(self) -> float:
         """Return the seconds of the current step so far, without measurements (the phase MEASURE)."""
         return time.perf_counter() - self._started - self.seconds.get(MEASURE, 0.0)
+
+    def end_step(self) -> Callable[[], StepTimes]:
+        """End the step, and return a function that returns its times; it may be called when later steps have begun."""
+        times = StepTimes(self.measure_step(), dict(self.seconds))
+        return lambda: times

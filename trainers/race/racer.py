@@ -155,7 +155,7 @@ class Racer:
             lr = self._rate * worker.schedule.rate(min(self.step, worker.steps))
             taken = worker.take_step(self.step, epoch, batch, lr, measure=False)
             seconds = worker.watch.measure_step()
-            self.is_lost |= not math.isfinite(taken.loss)
+            self.is_lost |= not math.isfinite(taken.shares.read()[0])
             self._taken += 1
             self._sums += batch.rows, taken.traffic.payload_bytes, taken.traffic.sent_bytes
             yield [seconds, *(worker.watch.seconds.get(phase, 0.0) for phase in PHASES)]

@@ -7,9 +7,9 @@ Loss and accuracy are sums over the workers; times, bytes and measured values ar
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from gradsweep.csv_columns import (
 from gradsweep.errors import UsageError
 from gradsweep.files import append_rows
 from gradsweep.run_directory import EPOCHS, LOCAL_MODELS, STEPS, YARDSTICK
-from trainers.devices.stopwatch import Stopwatch
+from trainers.devices.stopwatch import StepTimes
 from trainers.devices.yardstick import Yardstick
 from trainers.exchange.base import Traffic
 from trainers.recording.batch_means import BatchMeans
@@ -73,6 +73,16 @@ class Listener(Protocol):
         """Receive a row of epochs.csv."""
 
 
+class _Unread(NamedTuple):
+    """A step whose figures have not been read: reading them waits for its end."""
+
+    fixed: dict[str, Any]
+    read_shares: Callable[[], tuple[float, float]]
+    read_times: Callable[[], StepTimes]
+    traffic: Traffic
+    memory_norm: float | None
+
+
 class Recorder:
     """Collects the figures of all steps and workers, which rank 0 writes to files.
 
@@ -81,6 +91,8 @@ class Recorder:
         warmup_steps: number of steps at the begin of every attempt that do not count for the throughput.
         yardstick: read between steps; None: there is none.
         whole_epochs: combine rows only at the end of an epoch, when asynchronous workers synchronise.
+        late: steps after which the figures of a step are read: 1 on a GPU, which then works while the host prepares the
+            next step.
         listeners: receive on rank 0 the rows that have just been written.
     """
 
@@ -93,11 +105,14 @@ class Recorder:
         *,
         yardstick: Yardstick | None = None,
         whole_epochs: bool = False,
+        late: int = 0,
         listeners: Sequence[Listener] = (),
     ) -> None:
         self.comm, self.directory, self.whole_epochs = comm, directory, whole_epochs
         self._listeners = listeners
         self.gradient_bytes, self.warmup_steps = gradient_bytes, warmup_steps
+        self._late = late
+        self._unread: list[_Unread] = []
         self._pending: list[dict[str, Any]] = []
         self._local: list[list[float]] = []
         self._combine_after = 1
@@ -123,32 +138,44 @@ class Recorder:
         epoch: int,
         lr: float,
         samples: int,
-        loss: float,
-        accuracy: float,
-        watch: Stopwatch,
+        read_shares: Callable[[], tuple[float, float]],
+        read_times: Callable[[], StepTimes],
         traffic: Traffic,
         memory_norm: float | None,
     ) -> None:
-        """Record one step; `loss` and `accuracy` are this worker's shares of the mean over `samples`.
+        """Record one step.
+
+        Args:
+            read_shares: returns this worker's shares of the mean loss and accuracy over `samples`.
+            read_times: returns the times of the step.
 
         Raises:
             Diverged: when the workers' rows are combined and a loss is not finite.
         """
-        self._pending.append({"step": step, "epoch": epoch, "lr": lr, "samples": samples})
-        self._local.append(
-            [
-                loss,
-                accuracy,
-                *(watch.seconds.get(phase, 0.0) for phase in PHASES),
-                watch.measure_step(),
-                traffic.payload_bytes,
-                traffic.sent_bytes,
-                math.nan if traffic.compression_error is None else traffic.compression_error,
-                math.nan if memory_norm is None else memory_norm,
-            ]
-        )
+        fixed = {"step": step, "epoch": epoch, "lr": lr, "samples": samples}
+        self._unread.append(_Unread(fixed, read_shares, read_times, traffic, memory_norm))
+        self._read_steps(self._late)
         if len(self._local) >= self._combine_after and not self.whole_epochs:
             self.combine()
+
+    def _read_steps(self, late: int) -> None:
+        """Read the figures of all recorded steps but the last `late`."""
+        count = max(0, len(self._unread) - late)
+        ready, self._unread = self._unread[:count], self._unread[count:]
+        for one in ready:
+            times = one.read_times()
+            self._pending.append(one.fixed)
+            self._local.append(
+                [
+                    *one.read_shares(),
+                    *(times.phases.get(phase, 0.0) for phase in PHASES),
+                    times.total,
+                    one.traffic.payload_bytes,
+                    one.traffic.sent_bytes,
+                    math.nan if one.traffic.compression_error is None else one.traffic.compression_error,
+                    math.nan if one.memory_norm is None else one.memory_norm,
+                ]
+            )
 
     def combine(self) -> None:
         """Combine the rows recorded since the last call; all workers call this after the same step.
@@ -156,6 +183,7 @@ class Recorder:
         This also reads the yardstick if it is due. The time for this is in no step: the last step has been timed, and
         the next one has not begun.
         """
+        self._read_steps(0)
         if not self._local:
             return
         rows = self._combine_rows(np.array(self._local))
@@ -345,7 +373,7 @@ class Recorder:
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of the state from which the figures are computed; `combine` must have been called before."""
-        assert not self._local, "combine() comes first"
+        assert not self._local and not self._unread, "combine() comes first"
         return {
             "steps": self._steps,
             "sums": dict(self._sums),

@@ -32,7 +32,7 @@ from trainers.optimizers.schedules import Schedule
 from trainers.optimizers.update import build_update_setup
 from trainers.recording.progress import Progress
 from trainers.recording.recorder import Listener, Recorder
-from trainers.replica.replica import Replica
+from trainers.replica.replica import Replica, Shares
 from trainers.rules import training
 from trainers.trackers import Trackers
 from trainers.training.code_loading import load_code
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 
 class StepOutcome(NamedTuple):
-    """The result of a worker's step: its shares of the mean loss and accuracy, and its traffic."""
+    """The result of a worker's step: its shares of the mean loss and accuracy, which may not be computed yet, and its
+    traffic."""
 
-    loss: float
-    accuracy: float
+    shares: Shares
     traffic: Traffic
 
 
@@ -84,7 +84,7 @@ class Worker:
         usable = self.replica.check_usable(self.watch, measure)
         traffic = self.algorithm.finish() if usable else NOTHING_SENT
         sent_bytes = traffic.sent_bytes + self.replica.take_extra_bytes()
-        return StepOutcome(*shares.read(), dataclasses.replace(traffic, sent_bytes=sent_bytes))
+        return StepOutcome(shares, dataclasses.replace(traffic, sent_bytes=sent_bytes))
 
     def change_exchange(self, config: RunConfig, comm: MPI.Comm) -> Worker:
         """Return a worker with the exchange of `config` that shares data, model and stopwatch with this one.
@@ -200,6 +200,7 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
         config.warmup_steps,
         yardstick=Yardstick(comm, config.threads_per_worker, served=link is not None),
         whole_epochs=config.exchange.asynchronous,
+        late=int(worker.device.type == "cuda"),
         listeners=listeners,
     )
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, worker.schedule, recorder), began)

@@ -127,8 +127,10 @@ def _train_step(run: Assembly, position: Position, batch: Batch, lr: float) -> i
         withheld = run.algorithm.measure_withheld() if measure else None
         if run.algorithm.replicated and run.config.check_every and step % run.config.check_every == 0:
             run.replica.require_same(f"step {step}: the weights")
-    loss, accuracy, traffic = taken
-    run.recorder.record_step(step, position.epoch, lr, batch.total, loss, accuracy, run.watch, traffic, withheld)
+    shares, traffic = taken
+    run.recorder.record_step(
+        step, position.epoch, lr, batch.total, shares.read, run.watch.end_step(), traffic, withheld
+    )
     return wanted
 
 

@@ -239,6 +239,23 @@ def test_events_are_used_again() -> None:
     assert queue.made < 20
 
 
+def test_the_times_of_a_step_are_read_when_the_next_one_has_begun() -> None:
+    queue = Queue()
+    watch = EventStopwatch(queue.event)
+    unread = []
+    for item in watch.time_steps("data", range(20)):
+        with watch("forward"):
+            queue.now += item
+            with watch(MEASURE):
+                queue.now += 7
+        unread.append(watch.end_step())
+        if len(unread) > 1:
+            times = unread.pop(0)()
+            assert times.total == pytest.approx((item - 1) / 1e3)
+            assert times.phases == pytest.approx({"data": 0, "forward": (item - 1) / 1e3, MEASURE: 0.007})
+    assert queue.made < 30
+
+
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 
 

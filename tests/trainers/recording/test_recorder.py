@@ -13,7 +13,7 @@ import pytest
 
 from gradsweep import csv_columns, run_directory, timed_steps
 from gradsweep.errors import UsageError
-from trainers.devices.stopwatch import Stopwatch
+from trainers.devices.stopwatch import StepTimes, Stopwatch
 from trainers.devices.yardstick import Reading
 from trainers.exchange.base import Traffic
 from trainers.recording.local_models import LocalModels
@@ -44,7 +44,14 @@ class FixedWatch(Stopwatch):
 def note(recorder: Recorder, step: int, loss: float, samples: int = 8, error: float | None = None) -> None:
     traffic = Traffic(payload_bytes=100, sent_bytes=100.0, compression_error=error)
     recorder.record_step(
-        step, 1, 0.1, samples, loss / 2, 0.25, FixedWatch(step / 10), traffic, None if error is None else 3.0
+        step,
+        1,
+        0.1,
+        samples,
+        lambda: (loss / 2, 0.25),
+        FixedWatch(step / 10).end_step(),
+        traffic,
+        None if error is None else 3.0,
     )
 
 
@@ -224,7 +231,27 @@ class WatchedWatch(FixedWatch):
 
 def take(recorder: Recorder, step: int, step_s: float, events: list[str]) -> None:
     traffic = Traffic(payload_bytes=100, sent_bytes=100.0, compression_error=None)
-    recorder.record_step(step, 1, 0.1, 8, 0.5, 0.25, WatchedWatch(step_s, events), traffic, None)
+    recorder.record_step(step, 1, 0.1, 8, lambda: (0.5, 0.25), WatchedWatch(step_s, events).end_step(), traffic, None)
+
+
+def test_a_step_is_read_when_the_next_one_is_recorded(tmp_path: Path) -> None:
+    """On a GPU, whose steps end later; all of them have been read when rows are combined."""
+    recorder = Recorder(Twins(), tmp_path, 400, 0, late=1)  # type: ignore[arg-type]
+    traffic, ended = Traffic(payload_bytes=100, sent_bytes=100.0, compression_error=None), list[int]()
+
+    def record(step: int) -> None:
+        def read() -> StepTimes:
+            ended.append(step)
+            return StepTimes(2.0, {"forward": 1.0})
+
+        recorder.record_step(step, 1, 0.1, 8, lambda: (step / 2, 0.25), read, traffic, None)
+
+    for step in range(1, 4):
+        record(step)
+        assert ended == list(range(1, step)) or recorder.time_s
+    recorder.combine()
+    assert ended == [1, 2, 3]
+    assert [float(row["loss"]) for row in rows(tmp_path / "steps.csv")] == [1.0, 2.0, 3.0]
 
 
 def test_the_yardstick_is_read_between_steps_when_its_time_has_come(tmp_path: Path) -> None:
