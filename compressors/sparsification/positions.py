@@ -70,6 +70,11 @@ class Plan:
         return number.to_bytes(HEADER, "little")
 
 
+def _bound_delta(n: int, count: int, parameter: int) -> int:
+    """Return the maximum number of bytes of the delta codes of `count` of n elements: gaps add up to n - count."""
+    return -(-(count * (1 + parameter) + ((n - count) >> parameter)) // 8)
+
+
 def bound(option: str, n: int, most: int, blocks: Sequence[Blocks] = ()) -> int:
     """Return the maximum number of bytes for the positions of at most `most` of n elements with the coding `option`.
 
@@ -77,9 +82,8 @@ def bound(option: str, n: int, most: int, blocks: Sequence[Blocks] = ()) -> int:
     """
     if most == 0 and option in ("auto", "int32"):
         return 0
-    # The gaps of delta codes add up to at most n - most.
-    delta_bits = min(most * (1 + r) + ((n - most) >> r) for r in range(_LARGEST_PARAMETER + 1))
-    sizes = {"bitmap": -(-n // 8), "delta": -(-delta_bits // 8)}
+    delta = min(_bound_delta(n, most, parameter) for parameter in range(_LARGEST_PARAMETER + 1))
+    sizes = {"bitmap": -(-n // 8), "delta": delta}
     # Every size only grows with the count, so that of `most` bounds them all.
     sizes["int32"] = 4 * most if n <= 2**32 else sizes["delta"]
     if blocks:
@@ -193,7 +197,8 @@ def read(
         length = 4 * count
         indices = kernels.read_int32(rest[:length], n) if len(rest) >= length else None
     else:
-        indices, length = kernels.read_delta(rest, n, count, parameter) if count <= 8 * len(rest) else (None, 0)
+        part = rest[: _bound_delta(n, count, parameter)]
+        indices, length = kernels.read_delta(part, n, count, parameter) if count <= 8 * len(part) else (None, 0)
     if indices is None:
         raise CorruptPayload(f"no {count} ascending positions below {n}")
     return Plan(coding, parameter, count, length), indices, extra

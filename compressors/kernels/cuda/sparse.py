@@ -1,8 +1,7 @@
 """Read and write the index part of sparse payloads in Triton; `reference.sparse` says what is computed.
 
 Each code is written to its bits independently, with atomic ors of 32-bit words, which are copied to the payload in the
-end. The beginnings of a payload's codes can only be found from its start on; the reference does so by doubling, which
-is as good here.
+end. `primitives.rice_codes` reads them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ import triton.language as tl
 
 from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag
 from compressors.kernels.cuda.primitives.packing import load_words, store_words
-from compressors.kernels.reference.sparse import read_bitmap, read_delta, read_packed, write_packed
+from compressors.kernels.cuda.primitives.rice_codes import read_positions
+from compressors.kernels.reference.sparse import read_bitmap, read_packed, write_packed
 
 __all__ = [
     "add_at",
@@ -137,6 +137,10 @@ def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) ->
     words = torch.zeros(-(-len(payload) // 4), dtype=torch.int32, device=payload.device)
     launch(_write_delta, -(-count // _BLOCK), indices, ends, words, count, parameter, BLOCK=_BLOCK)
     payload.copy_(words.view(torch.uint8)[: len(payload)])
+
+
+def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor | None, int]:
+    return read_positions(payload, n, count, parameter)
 
 
 @triton.jit(do_not_specialize=["count", "weight"])

@@ -40,20 +40,31 @@ def choose_first(
 ) -> torch.Tensor:
     """Return the subset that `subset` defines, from random numbers that `draw` returns for a number of chunks."""
     wanted = min(k, n - k)
-    chunks = math.ceil(1.5 * wanted / CHUNK)
-    chosen = torch.empty(0, dtype=torch.int64, device=device)
-    while len(chosen) < wanted:
-        numbers = draw(chunks, device)
-        ordered, places = numbers.sort(stable=True)
-        is_first = ordered.diff(prepend=ordered.new_full((1,), -1)) > 0
-        chosen = numbers[places[is_first].sort().values[:wanted]]
-        chunks *= 2
     dtype = torch.int32 if n < 2**31 else torch.int64
+    # wanted different numbers take n log(n / (n - wanted)) draws on average, with a deviation below this root.
+    chunks = math.ceil((-n * math.log1p(-wanted / n) + 6 * math.sqrt(wanted)) / CHUNK) if wanted else 0
+    chosen = torch.empty(0, dtype=dtype, device=device)
+    while len(chosen) < wanted:
+        ordered, places = draw(chunks, device).to(dtype).sort(stable=True)
+        is_first = ordered.diff(prepend=ordered.new_full((1,), -1)) > 0
+        different = torch.empty_like(is_first)
+        different[places] = is_first
+        rank = different.cumsum(0)[places]  # in the order of the draws
+        if int(rank.max()) >= wanted:
+            chosen = _take(ordered, is_first & (rank <= wanted), wanted)
+        chunks *= 2
     if wanted == k:
-        return chosen.sort().values.to(dtype)
+        return chosen
     left = torch.ones(n, dtype=torch.bool, device=device)
-    left[chosen] = False
+    left[chosen.long()] = False
     return left.nonzero().flatten().to(dtype)
+
+
+def _take(x: torch.Tensor, chosen: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the `count` elements that are chosen; other than a mask, this does not wait for the device."""
+    taken = x.new_empty(count + 1)
+    taken[torch.where(chosen, chosen.cumsum(0) - 1, count)] = x
+    return taken[:count]
 
 
 def take(x: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> bool:

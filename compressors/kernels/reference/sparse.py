@@ -14,6 +14,11 @@ def _gaps(indices: torch.Tensor) -> torch.Tensor:
     return indices.diff(prepend=indices.new_full((1,), -1)) - 1
 
 
+def _unpack_bits(payload: torch.Tensor) -> torch.Tensor:
+    """Return the bits of `payload`, one a byte."""
+    return ((payload[:, None] >> torch.arange(8, dtype=torch.uint8, device=payload.device)) & 1).flatten()
+
+
 def rice(indices: torch.Tensor) -> tuple[int, int]:
     """Return the best Golomb-Rice parameter for ascending `indices` (k,) int64, and the number of bits of the codes."""
     gaps = _gaps(indices)
@@ -44,8 +49,7 @@ def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 def read_bitmap(payload: torch.Tensor, n: int, count: int) -> torch.Tensor | None:
     """Return the positions of the set bits; None unless `count` bits are set, all among the first `n`."""
-    bits = (payload[:, None] >> torch.arange(8, dtype=torch.uint8, device=payload.device)) & 1
-    indices = bits.flatten().nonzero().flatten()
+    indices = _unpack_bits(payload).nonzero().flatten()
     return _check(indices, n) if len(indices) == count else None
 
 
@@ -64,30 +68,29 @@ def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tup
     """Return `count` positions and the number of bytes read; None if `payload` does not hold them.
 
     It does not hold them either if the last byte is not padded with zeros. The start of a code depends on all codes
-    before it. A code that starts at bit s ends at next(s): the first set bit from s on, plus 1 + parameter. All starts
-    are found by doubling: next, next of next, and so on.
+    before it. Behind a code whose unary part ends with some set bit, the next code's ends with the first set bit from
+    1 + parameter bits later on. All of these bits are found by doubling: next, next of next, and so on.
     """
-    bits = ((payload.long()[:, None] >> torch.arange(8, device=payload.device)) & 1).flatten()
-    total = len(bits)
-    behind = total + 1  # where no code ends
-    places = torch.arange(total, device=payload.device)
-    first = torch.where(bits == 1, places, behind).flip(0).cummin(0).values.flip(0) if total else places
-    ends = torch.where(first + 1 + parameter <= total, first + 1 + parameter, behind)
-    step = torch.cat([ends, ends.new_tensor([behind, behind])])
-    starts = torch.zeros(1, dtype=torch.long, device=payload.device)
-    while len(starts) <= count:
-        starts = torch.cat([starts, step[starts]])
+    bits = _unpack_bits(payload)
+    ones = bits.nonzero().flatten()
+    step = torch.cat([torch.searchsorted(ones, ones + (1 + parameter)), ones.new_tensor([len(ones)])])
+    found = ones.new_zeros(1)
+    while len(found) < count:
+        found = torch.cat([found, step[found]])
         step = step[step]
-    starts, end = starts[:count], int(starts[count])
-    length = -(-end // 8)
-    if end == behind or bool(bits[end : 8 * length].any()):
+    found = found[:count]
+    if count and int(found[-1]) == len(ones):
         return None, 0
-    firsts = first[starts] if count else starts
-    low = torch.zeros_like(starts)
+    ends = ones[found] + (1 + parameter)
+    end = int(ends[-1]) if count else 0
+    length = -(-end // 8)
+    if length > len(payload) or bool(bits[end : 8 * length].any()):
+        return None, 0
+    starts = torch.cat([ends.new_zeros(1), ends])[:count]
+    gaps = (ends - starts - (1 + parameter)) << parameter
     for bit in range(parameter):
-        low += bits[firsts + 1 + bit] << bit
+        gaps += bits[ends - (parameter - bit)].long() << bit
     # A corrupt payload can be long enough for sums beyond 64 bits only where it has 2^32 bits.
-    gaps = ((firsts - starts) << parameter) + low
     return _check((gaps + 1).cumsum(0) - 1, n), length
 
 
