@@ -1,7 +1,7 @@
 """Measure everything that a GPU decides, on the machine that has one, and write docs/reference/gpu.md.
 
     python benchmarks/gpu.py [--full] [--dry] [--parts PART ...] [--seconds N] [--out DIR] \
-        [--compare FILE] [--page FILE]
+        [--compare FILE] [--page FILE] [--from DIR]
 
 It installs nothing: parts whose packages are missing are left out, with a line each. Every part is a process of its own
 with a deadline, and writes each result as soon as it has it, so that a crash, a hang or the end of the time costs only
@@ -68,6 +68,9 @@ _SPARE_S = 8.0
 
 def main() -> int:
     options = parse_arguments()
+    if options.from_ is not None:
+        page.write(options.from_, json.loads((options.from_ / SUMMARY).read_text()), options.page)
+        return 0
     if not options.dry and not torch.cuda.is_available():
         print(f"no GPU: torch {torch.__version__} sees none; valid is a machine with one, or --dry", file=sys.stderr)
         return 2
@@ -101,11 +104,20 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", metavar="DIR", help="default: build/gpu")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="the gpu.json of an earlier run")
     parser.add_argument("--page", type=Path, default=page.PAGE, metavar="FILE", help="default: docs/reference/gpu.md")
+    parser.add_argument(
+        "--from",
+        dest="from_",
+        type=Path,
+        metavar="DIR",
+        help="only write the page, with the results in DIR",
+    )
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.seconds is None:
         options.seconds = DRY_SECONDS if options.dry else FULL_SECONDS if options.full else SECONDS
     options.out = options.out.resolve()
+    if options.from_ is not None and not (options.from_ / SUMMARY).is_file():
+        parser.error(f"--from {options.from_}: valid is a directory with the {SUMMARY} of a run")
     if options.compare is not None and not options.compare.is_file():
         parser.error(f"--compare {options.compare}: valid is the gpu.json of an earlier run")
     return options
@@ -136,7 +148,7 @@ def run_parts(options: argparse.Namespace) -> None:
         taken = time.monotonic() - began
         if status:
             what = "ended at its deadline" if status == -signal.SIGKILL else f"ended with exit status {status}"
-            context.write("incomplete", what, status=status)
+            context.write("incomplete", what, status=status, said=what)
         context.write("took", f"{taken:.1f} of {seconds:.0f} s", seconds=taken)
 
 

@@ -40,10 +40,11 @@ def run(context: Context) -> None:
                 shape = (size // 50, 50) if compressor.needs_matrix else (size,)
                 verdict = compare(compressor, x.view(shape))
             except Exception as error:  # of any method: the others are compared all the same
-                context.write(case, f"failed: {type(error).__name__}: {get_first_line(error)}", equal=False)
+                said = f"failed: {type(error).__name__}: {get_first_line(error)}"
+                context.write(case, said, equal=False, said=said)
                 continue
             if verdict is not None:
-                context.write(case, verdict or "equal", equal=not verdict, elements=size, offset=offset)
+                context.write(case, verdict or "equal", equal=not verdict, said=verdict or "equal", offset=offset)
 
 
 def compare(compressor: Compressor, x: torch.Tensor, reference: bool = True) -> str | None:

@@ -41,15 +41,21 @@ class Bucket:
 
 
 @contextlib.contextmanager
-def connect_alone(device: str) -> Iterator[str]:
-    """Within the block, this process is a process group of one; yield the name of its backend."""
+def connect_alone(device: str) -> Iterator[None]:
+    """Within the block, this process is a process group of one.
+
+    That of gloo is used by all parts of a dry run: one of its threads may still hold a group that is destroyed, and the
+    process would end with "Resource deadlock avoided".
+    """
     backend = "nccl" if device == "cuda" and dist.is_nccl_available() else "gloo"
     with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=0, world_size=1)
+        if not dist.is_initialized():
+            dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=0, world_size=1)
         try:
-            yield backend
+            yield
         finally:
-            dist.destroy_process_group()
+            if backend == "nccl":
+                dist.destroy_process_group()
 
 
 def build(shapes: Sequence[tuple[int, ...]], device: str) -> dict[str, tuple[Operation, Operation]]:

@@ -24,7 +24,7 @@ def write(folder: Path, summary: dict[str, Any], page: Path | None) -> None:
     (folder / TEXT).write_text(text + "\n")
     if page is not None:
         markdown_sections.fill(page, PART, text)
-        if has_picture:
+        if has_picture and folder.resolve() != page.parent.resolve():
             shutil.copy(folder / PICTURE, page.parent / PICTURE)
 
 
@@ -71,7 +71,7 @@ def format_text(summary: dict[str, Any], has_picture: bool) -> str:
 def _explain(record: Record) -> str:
     if "error" in record:
         return str(record["error"]).split("\\n")[0][:200]
-    return "not installed" if "missing" in record else f"ended with {record.get('status')}"
+    return "not installed" if "missing" in record else str(record["said"])
 
 
 def _format_machine(records: Iterable[Record]) -> str:
@@ -136,7 +136,7 @@ def _format_checks(records: Iterable[Record]) -> str:
     if equal:
         good = sum(one["equal"] for one in equal)
         lines.append(f"- bits: {good} of {len(equal)} comparisons of kernels with the reference are equal to the bit")
-        lines += [f"- bits: {one['case']}: differs" for one in equal if not one["equal"]]
+        lines += [f"- bits: {one['case']}: {one['said']}" for one in equal if not one["equal"]]
     for one in records:
         if one["part"] != "bits" and "said" in one:
             lines.append(f"- {one['part']}: {one['case']}: {one['said']}")

@@ -47,6 +47,10 @@ def test_a_dry_run_walks_through_all_parts(tmp_path: Path) -> None:
     assert {("resnet9", "model in bare torch"), ("resnet50", "none"), ("gpt2", "qsgd"), ("hooks", "fp16")} <= cases
     text = (tmp_path / page.TEXT).read_text()
     assert "### A step of ResNet-9" in text and "| qsgd |" in text
+    filled = tmp_path / "page.md"
+    filled.write_text(page.PAGE.read_text())
+    done = run("--from", str(tmp_path), "--page", str(filled))
+    assert done.returncode == 0 and text.strip() in filled.read_text()
 
 
 @pytest.mark.mpi
