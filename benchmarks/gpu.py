@@ -11,7 +11,7 @@ compared (--compare); gpu.md and gpu.png. Without a GPU it ends with the exit st
 Parts, in order of importance:
 
 - machine: versions, the speed of a copy and of a product of matrices
-- compiling: the Triton kernels of all methods, into the cache of later parts
+- compiling: the Triton kernels of all methods and ResNet-9, into the caches of later parts
 - methods: encode and decode of every method at 25.6 M elements, against a copy and against the reference in torch
 - bits: large and unaligned tensors, the Triton kernels against the reference
 - resnet9: training steps on synthetic data
@@ -48,7 +48,7 @@ from gradsweep.errors import UsageError  # noqa: E402
 
 PARTS: dict[str, tuple[str, float]] = {
     "machine": ("machine.run", 2),
-    "compiling": ("compiling.run", 4),
+    "compiling": ("compiling.run", 5),
     "methods": ("methods.run", 6),
     "bits": ("bits.run", 4),
     "resnet9": ("steps.run_resnet9", 7),

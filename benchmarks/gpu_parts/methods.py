@@ -28,8 +28,10 @@ FIRST = (
     "none",
     "fp16",
     *("sign", "int8", "qsgd", "topk,ratio=0.01", "terngrad", "fp8", "randomk,ratio=0.01", "dgc", "powersgd,rank=2"),
-    *("sign_norm", "onebit", "natural", "signum", "demo", "topk,ratio=0.01,indices=int32"),
+    *("sign_norm", "onebit", "natural", "signum", "topk,ratio=0.01,indices=int32"),
 )
+LAST = ("atomo", "dion", "chunk_topk", "demo")
+"""Methods with many launches or kernels for a model of many shapes."""
 SLOW = ("svd",)
 """Methods whose arithmetic is done on the CPU, for seconds: only measured by --full."""
 
@@ -65,7 +67,7 @@ def list_methods(context: Context) -> list[str]:
     if context.dry and not context.full:
         return ["none", "qsgd", "topk,ratio=0.01", "powersgd,rank=2"]
     known = [name for name in compressors.registry() if name not in SLOW or context.full]
-    return list(dict.fromkeys([*FIRST, *known]))
+    return [*(name for name in dict.fromkeys([*FIRST, *known]) if name not in LAST), *LAST]
 
 
 def list_resnet50(classes: int = 1000, dry: bool = False) -> Shapes:
