@@ -1,4 +1,4 @@
-"""Compile the kernels of all methods and ResNet-9 in several processes, into the caches on disk that later parts read."""
+"""Compile the kernels of all methods and ResNet-9 in several processes, into caches on disk that later parts read."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ FIRST = (
 )
 LAST = ("atomo", "dion", "chunk_topk", "demo")
 """Methods with many launches or kernels for a model of many shapes."""
-SLOW = ("svd",)
+SLOW = ("svd", "truncated_svd")
 """Methods whose arithmetic is done on the CPU, for seconds: only measured by --full."""
 
 
