@@ -131,7 +131,7 @@ class WatchedReplica(Replica):
         super().__init__(*arguments)
         EVENTS.replica = self
 
-    def compute_gradient(self, *arguments: Any) -> tuple[float, float]:
+    def compute_gradient(self, *arguments: Any) -> Shares:
         EVENTS.reached("step")
         return super().compute_gradient(*arguments)
 

@@ -93,7 +93,7 @@ def trained(kind: str, overlap: bool, monkeypatch: pytest.MonkeyPatch, transport
             step += 1
             left.clear()
             algorithm.begin(step, epoch, 0.05, step % 2 == 1)
-            losses.append(replica.compute_gradient(batch, watch, algorithm.on_last_backward))
+            losses.append(replica.compute_gradient(batch, watch, algorithm.on_last_backward).read())
             assert len(left) == (len(units) if early and len(batch.labels) else 0), (kind, overlap, left)
             sent.append(algorithm.finish())
             assert left == [unit.index for unit in reversed(units)]

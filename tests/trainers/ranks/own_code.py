@@ -126,11 +126,11 @@ def several() -> None:
         watch, rows = Stopwatch(), set()
         for step, (part, batch) in enumerate(zip(mine.read_epoch(1), whole.read_epoch(1), strict=True), 1):
             rows.add(part.rows)
-            sums = np.array(together.compute_gradient(part, watch))
+            sums = np.array(together.compute_gradient(part, watch).read())
             assert np.isnan(sums[1]) or not part.rows
             loss = COMM.allreduce(sums[0])
             exchanger.mean(step)
-            expected, _ = alone.compute_gradient(batch, watch)
+            expected, _ = alone.compute_gradient(batch, watch).read()
             assert np.isclose(loss, expected, rtol=1e-5), (step, loss, expected)
             error = float((together.flat.gradients - alone.flat.gradients).abs().max())
             assert error < 1e-5 * float(alone.flat.gradients.abs().max()), (step, error)

@@ -20,7 +20,7 @@ from trainers import data
 from trainers.config import run_config as options
 from trainers.data.feeds import Batch, Feed
 from trainers.mpi import stopping
-from trainers.replica.replica import Replica
+from trainers.replica.replica import Replica, Shares
 from trainers.rules.resolve import resolve
 from trainers.tasks.base import Scores
 from trainers.training import assembly, loop
@@ -39,7 +39,7 @@ class Watched(Replica):
     tested: list[int] = []
     stop: tuple[str, int] = ("", 0)
 
-    def compute_gradient(self, batch: Batch, *others: Any) -> tuple[float, float]:
+    def compute_gradient(self, batch: Batch, *others: Any) -> Shares:
         Watched.seen.append(batch.inputs.shape[-1])
         self._reached("step", len(Watched.seen))
         return super().compute_gradient(batch, *others)

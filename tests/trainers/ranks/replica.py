@@ -82,10 +82,10 @@ def synchronised() -> None:
     shares = set()
     for step, (mine, all_of_it) in enumerate(zip(shard.read_epoch(1), whole.read_epoch(1), strict=True), 1):
         shares.add(len(mine.labels))
-        sums = np.array(together.compute_gradient(mine, watch))
+        sums = np.array(together.compute_gradient(mine, watch).read())
         COMM.Allreduce(MPI.IN_PLACE, sums)
         exchanger.mean(step)
-        expected = alone.compute_gradient(all_of_it, watch)
+        expected = alone.compute_gradient(all_of_it, watch).read()
         assert np.allclose(sums, expected, rtol=1e-5), (step, sums, expected)
         close(together.flat.gradients, alone.flat.gradients, ("gradient", step))
         for (name, buffer), other in zip(together.model.named_buffers(), alone.model.buffers(), strict=True):
@@ -204,7 +204,7 @@ def empty() -> None:
     inputs = torch.randn(3, *SHAPE)
     nothing = COMM.rank == 0
     batch = Batch(inputs[:0] if nothing else inputs, torch.arange(0 if nothing else 3), 3 * (COMM.size - 1))
-    loss, _ = one.compute_gradient(batch, Stopwatch())
+    loss, _ = one.compute_gradient(batch, Stopwatch()).read()
     norm = float(one.flat.gradients.norm())
     assert (loss == 0 and norm == 0) if nothing else (loss > 0 and norm > 0), (COMM.rank, loss, norm)
 
@@ -218,7 +218,7 @@ def pieced() -> None:
         total = COMM.allreduce(mine)
         batch = Batch(torch.randn(mine, *SHAPE), torch.arange(mine), total)
         called: list[bool] = []
-        loss, _ = one.compute_gradient(batch, Stopwatch(), functools.partial(called.append, True))
+        loss, _ = one.compute_gradient(batch, Stopwatch(), functools.partial(called.append, True)).read()
         expected.append(loss > 0 or mine == 0)
         assert len(called) == (mine > 0), (mine, called)
     assert all(expected)

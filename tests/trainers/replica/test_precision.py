@@ -88,7 +88,7 @@ def losses(one: Replica, start: int = 0, steps: int = 30, lr: float = 0.1) -> li
     one.model.train()
     for step in range(start, steps):
         batch = next(feed.read_epoch(1, step % feed.steps))
-        found.append(one.compute_gradient(batch, Stopwatch())[0])
+        found.append(one.compute_gradient(batch, Stopwatch()).read()[0])
         if one.check_usable(Stopwatch()):
             one.flat.values.sub_(one.flat.gradients, alpha=lr)
     return found
@@ -213,7 +213,7 @@ def test_one_sample_of_one_number_a_channel_is_one_line(replica: Any, monkeypatc
     one = replica(batch={"size": 2})
     with pytest.raises(UsageError, match="batch.size=2: a worker's part of a batch is one sample, .*; valid is"):
         one.compute_gradient(Batch(*blobs(1, 0), 1), Stopwatch())
-    assert one.compute_gradient(Batch(*blobs(2, 0), 2), Stopwatch())[0] > 0
+    assert one.compute_gradient(Batch(*blobs(2, 0), 2), Stopwatch()).read()[0] > 0
 
 
 def test_what_cannot_be_compiled_is_one_line(replica: Any, monkeypatch: pytest.MonkeyPatch) -> None:
