@@ -35,7 +35,7 @@ from trainers.config import run_config as options
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch
 from trainers.mpi import stopping
-from trainers.replica.replica import DifferentWeights, Replica
+from trainers.replica.replica import DifferentWeights, Replica, Shares
 from trainers.rules.resolve import resolve
 from trainers.training import assembly, loop
 

@@ -104,7 +104,7 @@ def steps_of(kind: str, method: str, transport: str) -> tuple[list[torch.Tensor]
     name, values = EXCHANGES[kind]
     options = {"name": method, **METHODS.get(method, {})}
     compressor = compressors.build(options.pop("name"), **options)
-    kept = memories.build("none" if compressor.unbiased else "residual")
+    kept = memories.build("none" if compressor.unbiased or compressor.name == "sign" else "residual")
     config = groups.GROUPS["exchange"][name](**values, transport=transport)
     one = Combination(compressor, config, kept)
     if any(rule.is_broken(one) for rule in (*RULES, *MEMORY_RULES)):
