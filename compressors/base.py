@@ -303,6 +303,17 @@ class Cooperative(Compressor):
         `batch` are only read.
         """
 
+    def decompress_together(
+        self, reductions: Sequence[Reduction], units: Sequence[tuple[torch.Tensor, Key]], *, replace: bool = False
+    ) -> None:
+        """Add the mean of each unit to its tensor, or with `replace` overwrite it.
+
+        It is the same as decoding one by one; subclasses override it to decode all units of a step in fewer launches.
+        """
+        decode = self.decompress_to if replace else self.decompress_add
+        for reduction, (out, key) in zip(reductions, units, strict=True):
+            decode(reduction.mean, out, key, reduction.weight)
+
     def reduce_alone(self, batch: Sequence[tuple[torch.Tensor, Key]]) -> list[Reduction]:
         """Run all rounds as a single worker, and return the reduction of each unit."""
         rounds = self.rounds(batch, 0, 1)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from compressors.base import Compressor, Cooperative
+from compressors.base import Compressor, Cooperative, Reduction
 from compressors.commands import single_worker
 from compressors.commands.sample_tensors import GRADIENT
 from compressors.kernels import backend
@@ -144,7 +144,7 @@ class Worker:
         self.compressor, self.gradients = single_worker.copy_without_state(compressor), gradients
         self.step = 0
         self.payloads: list[torch.Tensor] = []
-        self.weights = [1.0] * len(gradients.shapes)
+        self.reductions: list[Reduction] = []
         with backend.record_used() as used:
             self.error = self._measure_error()
         self.kernels = sorted(set(used.values())) or ["torch"]
@@ -158,9 +158,8 @@ class Worker:
             for unit, squared in enumerate(self.gradients.squared[turn]):
                 self.compressor.observe_movement(unit, _RATE**2 * squared, _RATE)
         if isinstance(self.compressor, Cooperative):
-            reductions = self.compressor.reduce_alone(batch)
-            self.payloads = [one.mean for one in reductions]
-            self.weights = [one.weight for one in reductions]
+            self.reductions = self.compressor.reduce_alone(batch)
+            self.payloads = [one.mean for one in self.reductions]
             return
         messages = self.gradients.make_messages(self.compressor)
         self.payloads = [
@@ -170,8 +169,12 @@ class Worker:
 
     def decode(self) -> None:
         """Decode each payload and add it to the mean, once for every worker."""
-        for unit, (payload, mean) in enumerate(zip(self.payloads, self.gradients.means, strict=True)):
-            self.compressor.decompress_add(payload, mean, Key(0, 0, self.step, unit), self.weights[unit])
+        units = [(mean, Key(0, 0, self.step, unit)) for unit, mean in enumerate(self.gradients.means)]
+        if isinstance(self.compressor, Cooperative):
+            self.compressor.decompress_together(self.reductions, units)
+            return
+        for payload, (mean, key) in zip(self.payloads, units, strict=True):
+            self.compressor.decompress_add(payload, mean, key)
 
     def decode_and_finish(self) -> None:
         """Decode the payloads of a single worker and finish the mean."""

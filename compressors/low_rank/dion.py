@@ -12,6 +12,7 @@ from compressors.kernels import buffers
 from compressors.lazy import torch
 from compressors.low_rank.linear_algebra import thin_products
 from compressors.low_rank.linear_algebra.factors import Factored, Factors, calculating, draw, find_matrix_shape
+from compressors.low_rank.linear_algebra.work import Work
 from compressors.random_key import Key
 from compressors.unit_state import Stateful
 from gradsweep.options.parameters import integer, number
@@ -94,7 +95,7 @@ class Dion(Factored, Cooperative, Stateful):
             factors = [self.get_factors(x.shape) for x, _ in batch]
             wide = {unit for unit, (x, _) in enumerate(batch) if _is_wide(x.shape)}
             travelling = [one if one and _are_smaller(one) else None for one in factors]
-            work = thin_products.Work(units, travelling, wide)
+            work = Work(units, travelling, wide)
             self._start(work, batch)
         if work.first.numel():
             yield Sum(work.first)
@@ -106,7 +107,7 @@ class Dion(Factored, Cooperative, Stateful):
             work.all_q.div_(workers)
             means = [work.dense[unit] / workers if unit in work.dense else work.first[:0] for unit in range(len(batch))]
             local = [None if one else other for one, other in zip(travelling, factors, strict=True)]
-            whole = thin_products.Work(means, local, wide)
+            whole = Work(means, local, wide)
             self._start(whole, batch)
             _project(whole)
             return [
@@ -116,7 +117,7 @@ class Dion(Factored, Cooperative, Stateful):
                 for unit, (_, key) in enumerate(batch)
             ]
 
-    def _start(self, work: thin_products.Work, batch: Sequence[tuple[torch.Tensor, Key]]) -> None:
+    def _start(self, work: Work, batch: Sequence[tuple[torch.Tensor, Key]]) -> None:
         """Compute this worker's part of P from the Q of the last step."""
         for unit, q in work.q.items():
             q.copy_(self._get_q(q, batch[unit][1]))
@@ -127,7 +128,7 @@ class Dion(Factored, Cooperative, Stateful):
         before = self.unit_tensors.get(key.unit, {}).get("q")
         return draw(like, key) if before is None or before.shape != like.shape else before.to(like.device)
 
-    def _finish(self, work: thin_products.Work, unit: int, key: Key) -> Reduction:
+    def _finish(self, work: Work, unit: int, key: Key) -> Reduction:
         """Keep the Q of the next step, and return P and R."""
         p, r = work.p[unit], work.q[unit]
         q, live = _normalise(r)
@@ -176,10 +177,9 @@ def _are_smaller(factors: Factors) -> bool:
     return rank * (long + short) < long * short
 
 
-def _project(work: thin_products.Work) -> None:
+def _project(work: Work) -> None:
     """Make P of all units orthonormal, and compute R = M^T P."""
-    for stack, _ in work.p_stacks:
-        thin_products.orthonormal_by_qr(stack)
+    work.make_p_orthonormal_by_qr()
     work.compute_q()
 
 

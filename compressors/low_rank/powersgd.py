@@ -17,8 +17,8 @@ from compressors.low_rank.linear_algebra.factors import (
     calculating,
     draw,
     find_matrix_shape,
-    make_orthonormal,
 )
+from compressors.low_rank.linear_algebra.work import Work, add_together, arrange, copy_all
 from compressors.random_key import Key
 from compressors.unit_state import Stateful
 from gradsweep.options.parameters import InvalidParameter, boolean, choice, integer, number
@@ -144,43 +144,56 @@ class PowerSGD(Factored, Cooperative, Stateful):
         self, batch: Sequence[tuple[torch.Tensor, Key]], worker: int, workers: int
     ) -> Generator[Sum | Swap, torch.Tensor, list[Reduction]]:
         with calculating():
-            units = [buffers.as_float32(x) for x, _ in batch]
-            work = thin_products.Work(units, [self._factors(x.shape, key.step) for x, key in batch])
-            for number, q in work.q.items():
-                self._start(q, batch[number][1])
+            units, keys = [buffers.as_float32(x) for x, _ in batch], [key for _, key in batch]
+            work = arrange(units, [self._factors(x.shape, key.step) for x, key in batch], keys)
+            self._start(work, keys)
         if not work.low and work.first.numel():
             yield Sum(work.first)
         for iteration in range(self.iterations if work.low else 0):
             with calculating():
-                for stack, numbers in work.q_stacks:
-                    make_orthonormal(stack, [batch[number][1] for number in numbers], 1 + iteration)
+                work.make_q_orthonormal(keys, 1 + iteration)
                 work.compute_p()
             yield Sum(work.all_p if iteration else work.first)
             with calculating():
-                for stack, _ in work.p_stacks:
-                    if self.orthogonalisation == "qr":
-                        thin_products.orthonormal_by_qr(stack)
-                    else:
-                        thin_products.orthonormal(stack, self.epsilon)
+                if self.orthogonalisation == "qr":
+                    work.make_p_orthonormal_by_qr()
+                else:
+                    work.make_p_orthonormal(self.epsilon)
                 work.compute_q()
-                local = {number: q.clone() for number, q in work.q.items()} if self.error == "local" else work.q
+                local = work.copy_q() if self.error == "local" else work.q
             yield Sum(work.all_q)
             with calculating():
-                work.all_q.div_(workers)
+                if workers > 1:
+                    work.all_q.div_(workers)
         with calculating():
             if self.warm_start:
-                self.unit_tensors.update({batch[number][1].unit: {"q": q} for number, q in work.q.items()})
+                self.unit_tensors.update({keys[number].unit: {"q": q} for number, q in work.q.items()})
+            means = work.join(work.q)
+            own = work.join(local) if self.error == "local" and work.low else means
             return [
                 Reduction(units[number].view(torch.uint8), work.dense[number].view(torch.uint8), 1.0 / workers)
                 if number in work.dense
-                else _build_reduction(work.p[number], local[number], work.q[number])
+                else Reduction(own[number], means[number])
                 for number in range(len(batch))
             ]
 
-    def _start(self, q: torch.Tensor, key: Key) -> None:
-        """Set `q` to the initial Q of a step: the previous step's, or random numbers that all workers share."""
-        before = self.unit_tensors.get(key.unit, {}).get("q") if self.warm_start else None
-        q.copy_(before if before is not None and before.shape == q.shape else draw(q, key))
+    def _start(self, work: Work, keys: Sequence[Key]) -> None:
+        """Set every Q to the initial one of a step: the previous step's, or random numbers that all workers share."""
+        before: dict[int, torch.Tensor] = {}
+        for place, q in work.q.items():
+            last = self.unit_tensors.get(keys[place].unit, {}).get("q") if self.warm_start else None
+            before[place] = last if last is not None and last.shape == q.shape else draw(q, keys[place])
+        copy_all(list(work.q.values()), list(before.values()))
+
+    def decompress_together(
+        self, reductions: Sequence[Reduction], units: Sequence[tuple[torch.Tensor, Key]], *, replace: bool = False
+    ) -> None:
+        factors = [self._factors(out.shape, key.step) for out, key in units]
+        for reduction, (out, key) in zip(reductions, units, strict=True):
+            buffers.check_size(reduction.mean.numel(), self._size(out.shape, key.step))
+        outs = [out.detach() for out, _ in units]
+        if not add_together(reductions, outs, factors, replace=replace):
+            super().decompress_together(reductions, units, replace=replace)
 
     def decompress_add(self, payload: torch.Tensor, out: torch.Tensor, key: Key, weight: float = 1.0) -> None:
         payload = buffers.receive(payload, out.device, self._size(out.shape, key.step))
@@ -216,10 +229,3 @@ class BatchedPowerSGD(PowerSGD):
         count = count_elements(shape)
         columns = math.isqrt(count - 1) + 1 if count else 1
         return -(-count // columns), columns
-
-
-def _build_reduction(left: torch.Tensor, local: torch.Tensor, right: torch.Tensor) -> Reduction:
-    """Return the reduction: `mean` is the payload of P with the mean Q of all workers, `own` with this worker's Q."""
-    mean = torch.cat((left.reshape(-1), right.reshape(-1))).view(torch.uint8)
-    own = mean if local is right else torch.cat((left.reshape(-1), local.reshape(-1))).view(torch.uint8)
-    return Reduction(own, mean)

@@ -12,6 +12,8 @@ SUMS = {"sum", "mean", "cumsum", "prod", "cumprod", "norm", "linalg_vector_norm"
 FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log1p", "rsqrt", "reciprocal", "addcmul", "addcdiv", "lerp"}
 LINEAR_ALGEBRA = {"demo", "svd", "truncated_svd", "qsvd", "powersgd", "batched_powersgd", "acp_sgd", "dion"}
 """Methods with products of matrices, whose sums are those of a library."""
+LIBRARY = {"powersgd", "batched_powersgd", "acp_sgd", "dion"}
+"""Those with other sums than the reference in Triton's interpreter, too."""
 
 
 class Arithmetic(TorchDispatchMode):

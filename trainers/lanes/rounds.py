@@ -96,6 +96,10 @@ class RoundsLane(Lane):
         return received
 
     def decode(self) -> None:
+        if not self.parcels:
+            return
+        compressor = self.parcels[0].compressor
+        assert isinstance(compressor, Cooperative)
         with self.watch("decode"):
-            for parcel, reduction in zip(self.parcels, self._reductions, strict=True):
-                parcel.compressor.decompress_to(reduction.mean, parcel.unit.gradient, parcel.key, reduction.weight)
+            units = [(parcel.unit.gradient, parcel.key) for parcel in self.parcels]
+            compressor.decompress_together(self._reductions, units, replace=True)

@@ -9,22 +9,22 @@ this has kernels (`kernels.cpu.powersgd`), elsewhere the linear algebra library 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
 from typing import Any
 
 from compressors.kernels import backend
 from compressors.kernels.uniform import uniform
 from compressors.lazy import np, torch
 
-Shape = tuple[int, int]
-
 _IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: then it was made of rounding
 
 
 def products(device: torch.device) -> Any:
     """Return the module or class with the products, `orthonormal` and `householder` for tensors on `device`."""
-    kernels = backend.load("powersgd", device)  # notes what is used, also where that is the library
-    return kernels if device.type == "cpu" else Library
+    kernels = backend.load("powersgd", device)
+    if device.type == "cpu" and backend.used["powersgd"] != "triton":
+        return kernels
+    backend.used["powersgd"] = "torch"
+    return Library
 
 
 def _split(x: torch.Tensor, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -127,71 +127,3 @@ def gaussian(key: int, rank: int, size: int, device: torch.device) -> torch.Tens
     angle = (2.0 * math.pi) * u[pairs:]
     normal = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)))[: rank * size]
     return torch.from_numpy(normal.astype(np.float32)).view(rank, size).to(device)
-
-
-class Work:
-    """The units of one call as flat float32 in the order of their transfer: dense units, factors P, factors Q.
-
-    `shapes` are those of P (r, rows) and Q (r, columns) of each unit, None for a dense unit. Units in `transposed` are
-    taken as the transposed matrix: P is (r, columns) and Q (r, rows).
-    """
-
-    def __init__(
-        self,
-        units: Sequence[torch.Tensor],
-        shapes: Sequence[tuple[Shape, Shape] | None],
-        transposed: Collection[int] = (),
-    ) -> None:
-        factors = {number: shape for number, shape in enumerate(shapes) if shape is not None}
-        dense = {number: unit for number, unit in enumerate(units) if number not in factors}
-        device = units[0].device if units else torch.device("cpu")
-        self.products = products(device)
-        self.transposed = transposed
-        count = sum(map(len, dense.values()))
-        size = [sum(math.prod(shape[side]) for shape in factors.values()) for side in (0, 1)]
-        self.first, self.all_q = (
-            torch.empty(n, dtype=torch.float32, device=device) for n in (count + size[0], size[1])
-        )
-        self.all_p = self.first[count:]
-        self.low = {number: units[number] for number in factors}
-        self.p, self.p_stacks = _stacks(self.all_p, {number: shape[0] for number, shape in factors.items()})
-        self.q, self.q_stacks = _stacks(self.all_q, {number: shape[1] for number, shape in factors.items()})
-        self.dense = dict(zip(dense, self.first[:count].split([len(unit) for unit in dense.values()]), strict=True))
-        for number, unit in dense.items():
-            self.dense[number].copy_(unit)
-
-    def compute_p(self) -> None:
-        """Compute P = M Q for all units."""
-        for number, unit in self.low.items():
-            self._multiply(unit, self.q[number], self.p[number], from_right=number not in self.transposed)
-
-    def compute_q(self) -> None:
-        """Compute Q = M^T P for all units."""
-        for number, unit in self.low.items():
-            self._multiply(unit, self.p[number], self.q[number], from_right=number in self.transposed)
-
-    def _multiply(self, unit: torch.Tensor, factor: torch.Tensor, out: torch.Tensor, *, from_right: bool) -> None:
-        """Compute the product of a unit's matrix and a factor of its columns (`from_right`), or of its rows."""
-        (self.products.multiply_left if from_right else self.products.multiply_right)(unit, factor, out)
-
-
-def _stacks(
-    buffer: torch.Tensor, shapes: dict[int, Shape]
-) -> tuple[dict[int, torch.Tensor], list[tuple[torch.Tensor, list[int]]]]:
-    """Divide `buffer` (1-D) into a factor (r, n) for each of `shapes`; factors of one shape are adjacent.
-
-    Return the factors by number, and for each shape all its factors as (b, r, n) with their numbers: all are views.
-    """
-    members: dict[Shape, list[int]] = {}
-    for number, shape in shapes.items():
-        members.setdefault(shape, []).append(number)
-    factors: dict[int, torch.Tensor] = {}
-    stacked = []
-    offset = 0
-    for (rank, size), numbers in members.items():
-        stop = offset + len(numbers) * rank * size
-        stack = buffer[offset:stop].view(len(numbers), rank, size)
-        stacked.append((stack, numbers))
-        factors.update(zip(numbers, stack, strict=True))
-        offset = stop
-    return factors, stacked

@@ -29,7 +29,8 @@ from compressors import Compressor, CorruptPayload, build
 from compressors.conformance.cases import CASES, draw_gaussian, format_case, make_key, renew
 from compressors.kernels import backend
 from compressors.kernels import elias_omega as codes
-from tests.compressors.arithmetic import LINEAR_ALGEBRA, Arithmetic
+from compressors.low_rank.powersgd import PowerSGD
+from tests.compressors.arithmetic import LIBRARY, LINEAR_ALGEBRA, Arithmetic
 
 DEVICE = "cuda" if torch.cuda.is_available() and not os.environ.get("TRITON_INTERPRET") else "cpu"
 if "triton" in sys.modules and DEVICE == "cpu" and not os.environ.get("TRITON_INTERPRET"):
@@ -157,7 +158,7 @@ ELIAS: list[tuple[str, dict[str, Any]]] = [
     ("qsgd", {"bucket_size": 32, "coding": "elias"}),
     ("qsgd", {"bucket_size": 8, "coding": "elias", "levels": 32767, "norm": "l2"}),
 ]
-BITWISE = [case for case in TRITON_CASES if DEVICE == "cpu" or case[0] not in LINEAR_ALGEBRA]
+BITWISE = [case for case in TRITON_CASES if case[0] not in (LIBRARY if DEVICE == "cpu" else LIBRARY | LINEAR_ALGEBRA)]
 every_case = pytest.mark.parametrize("compressor", BITWISE, ids=format_case, indirect=True)
 
 
@@ -441,7 +442,8 @@ def test_the_kernels_compile_and_round_as_the_reference(monkeypatch: pytest.Monk
     assert result.returncode == 0, result.stderr[-3000:]
     compiled = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(compiled) == len(started)
-    assert [(name, found) for name, found in compiled if found] == []
+    rounded = {(name, *found) for name, found in compiled if found}
+    assert rounded <= {("_orthonormal", "fma.rn.f64")}  # draws by sines and logarithms
 
 
 def started_kernels(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
@@ -471,6 +473,8 @@ def started_kernels(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
             compressor.decompress(compressor.compress(x, make_key()), x, make_key())
     MODULES["packing"].unpack_codes(MODULES["packing"].pack_codes(torch.ones(9, dtype=torch.int32), 3), 9, 3)
     MODULES["sums"].moments(draw_gaussian((5000,)))
+    powersgd, x = PowerSGD(), on_device(draw_gaussian((24, 40)))
+    powersgd.decompress_together(powersgd.reduce_alone([(x, make_key())]), [(x, make_key())])
     MODULES["sampling"].sample(draw_gaussian((50,)), make_key().mix(), 7)
     MODULES["exceedances"].logarithms(draw_gaussian((5000,)))
     MODULES["exceedances"].moments_above(draw_gaussian((5000,)), 0x3F000000, 0.5)

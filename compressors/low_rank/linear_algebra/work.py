@@ -1,0 +1,225 @@
+"""The products and bases of all units of a step: by a kernel for all of them, by shape, or one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from compressors.base import Reduction
+from compressors.kernels import backend, buffers
+from compressors.lazy import torch
+from compressors.low_rank.linear_algebra import thin_products
+from compressors.low_rank.linear_algebra.factors import Factors, make_orthonormal
+from compressors.random_key import Key
+
+Shape = tuple[int, int]
+
+
+class Work:
+    """The units of one call as flat float32 in the order of their transfer: dense units, factors P, factors Q.
+
+    `shapes` are those of P (r, rows) and Q (r, columns) of each unit, None for a dense unit. Units in `transposed` are
+    taken as the transposed matrix: P is (r, columns) and Q (r, rows).
+    """
+
+    def __init__(
+        self,
+        units: Sequence[torch.Tensor],
+        shapes: Sequence[Factors | None],
+        transposed: Collection[int] = (),
+    ) -> None:
+        factors = {number: shape for number, shape in enumerate(shapes) if shape is not None}
+        dense = {number: unit for number, unit in enumerate(units) if number not in factors}
+        device = units[0].device if units else torch.device("cpu")
+        self.products = thin_products.products(device)
+        self.transposed = transposed
+        count = sum(map(len, dense.values()))
+        size = [sum(math.prod(shape[side]) for shape in factors.values()) for side in (0, 1)]
+        self.first, self.all_q = (
+            torch.empty(n, dtype=torch.float32, device=device) for n in (count + size[0], size[1])
+        )
+        self.all_p = self.first[count:]
+        self.low = {number: units[number] for number in factors}
+        self.p, self.p_stacks = _stacks(self.all_p, {number: shape[0] for number, shape in factors.items()})
+        self.q, self.q_stacks = _stacks(self.all_q, {number: shape[1] for number, shape in factors.items()})
+        self.dense = dict(zip(dense, self.first[:count].split([len(unit) for unit in dense.values()]), strict=True))
+        copy_all(list(self.dense.values()), list(dense.values()))
+
+    def compute_p(self) -> None:
+        """Compute P = M Q for all units."""
+        for number, unit in self.low.items():
+            self._multiply(unit, self.q[number], self.p[number], from_right=number not in self.transposed)
+
+    def compute_q(self) -> None:
+        """Compute Q = M^T P for all units."""
+        for number, unit in self.low.items():
+            self._multiply(unit, self.p[number], self.q[number], from_right=number in self.transposed)
+
+    def _multiply(self, unit: torch.Tensor, factor: torch.Tensor, out: torch.Tensor, *, from_right: bool) -> None:
+        """Compute the product of a unit's matrix and a factor of its columns (`from_right`), or of its rows."""
+        (self.products.multiply_left if from_right else self.products.multiply_right)(unit, factor, out)
+
+    def make_p_orthonormal(self, epsilon: float) -> None:
+        """Make every P orthonormal by Gram-Schmidt."""
+        for stack, _ in self.p_stacks:
+            thin_products.orthonormal(stack, epsilon)
+
+    def make_p_orthonormal_by_qr(self) -> None:
+        """Make every P orthonormal by Householder's reflections."""
+        for stack, _ in self.p_stacks:
+            thin_products.orthonormal_by_qr(stack)
+
+    def make_q_orthonormal(self, keys: Sequence[Key], number: int) -> None:
+        """Make every Q orthonormal, and draw what is lost of it anew, as `make_orthonormal` does."""
+        for stack, members in self.q_stacks:
+            make_orthonormal(stack, [keys[member] for member in members], number)
+
+    def copy_q(self) -> dict[int, torch.Tensor]:
+        """Return a copy of every Q, by number."""
+        copies = [(stack.clone(), members) for stack, members in self.q_stacks]
+        return {member: q for stack, members in copies for member, q in zip(members, stack, strict=True)}
+
+    def join(self, q: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+        """Return P and `q` of each unit, one behind the other, as bytes."""
+        if not q:
+            return {}
+        pieces = [factor.view(-1) for number in q for factor in (self.p[number], q[number])]
+        sizes = [4 * (self.p[number].numel() + q[number].numel()) for number in q]
+        return dict(zip(q, torch.cat(pieces).view(torch.uint8).split(sizes), strict=True))
+
+
+class GroupedWork(Work):
+    """Work whose units are processed by one launch for all of them, by Triton's kernels on a GPU."""
+
+    def __init__(self, units: Sequence[torch.Tensor], shapes: Sequence[Factors | None], keys: Sequence[Key]) -> None:
+        super().__init__(units, shapes)
+        self.kernels = backend.load("powersgd", units[0].device)
+        self.x = next(iter(self.low.values()))
+        where = {n: (_distance(p, self.all_p), _distance(self.q[n], self.all_q)) for n, p in self.p.items()}
+        self.plan = plan(self.kernels, self.x, self.low, shapes, where, [key.unit for key in keys])
+
+    def compute_p(self) -> None:
+        self.kernels.multiply_left(self.x, self.plan, self.all_q, self.all_p)
+
+    def compute_q(self) -> None:
+        self.kernels.multiply_right(self.x, self.plan, self.all_p, self.all_q)
+
+    def make_p_orthonormal(self, epsilon: float) -> None:
+        self.kernels.orthonormal(self.all_p, self.plan, 0, epsilon)
+
+    def make_q_orthonormal(self, keys: Sequence[Key], number: int) -> None:
+        seed, step = keys[0].seed, keys[0].step
+        self.kernels.orthonormal(self.all_q, self.plan, 1, draw=(seed, step, number))
+
+
+def arrange(units: Sequence[torch.Tensor], shapes: Sequence[Factors | None], keys: Sequence[Key]) -> Work:
+    """Return the work of a step, grouped where there are kernels for all units at once."""
+    ranks = [shape[0][0] for shape in shapes if shape is not None]
+    is_one_step = len({(key.seed, key.step) for key in keys}) == 1
+    kernels = find_grouped(units[0].device) if ranks and is_one_step else None
+    if kernels is None or max(ranks) > kernels.MOST_RANK:
+        return Work(units, shapes)
+    return GroupedWork(units, shapes, keys)
+
+
+def find_grouped(device: torch.device) -> Any:
+    """Return the module with kernels that take all units at once; None if there is none for `device`."""
+    kernels = backend.load("powersgd", device)
+    return kernels if backend.used["powersgd"] == "triton" else None
+
+
+def plan(
+    kernels: Any,
+    base: torch.Tensor,
+    matrices: dict[int, torch.Tensor],
+    shapes: Sequence[Factors | None],
+    where: dict[int, tuple[int, int]],
+    units: Sequence[int],
+) -> Any:
+    """Return the plan of kernels for `matrices`, by number.
+
+    Args:
+        base: a tensor from which the kernels find all matrices.
+        where: the beginnings of P and Q, in elements.
+        units: the unit that the key of each matrix has.
+    """
+    found = []
+    for number, matrix in matrices.items():
+        shape = shapes[number]
+        assert shape is not None
+        (rank, rows), (_, columns) = shape
+        sizes = matrix.numel(), rows, columns, rank
+        found.append(kernels.Matrix(_distance(matrix, base), *sizes, *where[number], units[number]))
+    return kernels.plan(tuple(found), base.device)
+
+
+def _distance(tensor: torch.Tensor, base: torch.Tensor) -> int:
+    """Return the number of float32 elements between the beginnings of two tensors, wherever they lie."""
+    return (tensor.data_ptr() - base.data_ptr()) // 4
+
+
+def add_together(
+    reductions: Sequence[Reduction], outs: Sequence[torch.Tensor], shapes: Sequence[Factors | None], *, replace: bool
+) -> bool:
+    """Add to every tensor what its reduction has, P and Q or all elements, or overwrite it, in a few launches.
+
+    Return whether there are kernels for that: if not, nothing is done.
+    """
+    low = {number: shape for number, shape in enumerate(shapes) if shape is not None}
+    kernels = find_grouped(outs[0].device) if low else None
+    if kernels is None or max(shape[0][0] for shape in low.values()) > kernels.MOST_RANK:
+        return False
+    if not all(buffers.is_plain(out) and buffers.is_on(out, outs[0].device) for out in outs):
+        return False
+    means = [reduction.mean for reduction in reductions]
+    if any(reductions[number].weight != 1.0 for number in low):
+        return False
+    if not all(buffers.is_aligned(mean) and buffers.is_on(mean, outs[0].device) for mean in means):
+        return False
+    first = next(iter(low))
+    begins = {number: _distance(means[number], means[first]) for number in low}
+    where = {number: (begins[number], begins[number] + math.prod(low[number][0])) for number in low}
+    found = plan(kernels, outs[first], {number: outs[number] for number in low}, shapes, where, range(len(outs)))
+    kernels.add_products(means[first].view(torch.float32), outs[first], found, 1.0, replace)
+    by_weight: dict[float, list[int]] = {}
+    for number in range(len(outs)):
+        if number not in low:
+            by_weight.setdefault(reductions[number].weight, []).append(number)
+    for weight, numbers in by_weight.items():
+        dense = [outs[number].view(-1) for number in numbers]
+        values = [means[number].view(torch.float32) for number in numbers]
+        if replace:
+            copy_all(dense, values)
+            torch._foreach_mul_(dense, weight)
+        else:
+            torch._foreach_add_(dense, values, alpha=weight)
+    return True
+
+
+def copy_all(outs: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
+    """Copy each of `tensors` to its tensor of `outs`: on a GPU in a few launches."""
+    if outs:
+        torch._foreach_copy_(outs, tensors)
+
+
+def _stacks(
+    buffer: torch.Tensor, shapes: dict[int, Shape]
+) -> tuple[dict[int, torch.Tensor], list[tuple[torch.Tensor, list[int]]]]:
+    """Divide `buffer` (1-D) into a factor (r, n) for each of `shapes`; factors of one shape are adjacent.
+
+    Return the factors by number, and for each shape all its factors as (b, r, n) with their numbers: all are views.
+    """
+    members: dict[Shape, list[int]] = {}
+    for number, shape in shapes.items():
+        members.setdefault(shape, []).append(number)
+    factors: dict[int, torch.Tensor] = {}
+    stacked = []
+    offset = 0
+    for (rank, size), numbers in members.items():
+        stop = offset + len(numbers) * rank * size
+        stack = buffer[offset:stop].view(len(numbers), rank, size)
+        stacked.append((stack, numbers))
+        factors.update(zip(numbers, stack, strict=True))
+        offset = stop
+    return factors, stacked

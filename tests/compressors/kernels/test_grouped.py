@@ -1,0 +1,88 @@
+"""PowerSGD's kernels for all units of a step, in Triton: the results of numba up to rounding, few launches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from compressors import Key
+from compressors.conformance.cases import draw_gaussian
+from compressors.kernels import backend
+from compressors.low_rank.powersgd import BatchedPowerSGD, PowerSGD
+from tests.compressors.kernels.test_cuda import DEVICE, MODULES, triton_for_every_tensor
+
+__all__ = ["triton_for_every_tensor"]
+
+SHAPES = [(24, 40), (7,), (24, 40), (12, 5, 3, 3), (70, 24), (), (9, 300), (3, 0)]
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels that were started."""
+    names: list[str] = []
+    original = MODULES["powersgd"].launch
+
+    def launch(kernel: Any, *arguments: Any, **constants: Any) -> None:
+        names.append(kernel.fn.__name__)
+        original(kernel, *arguments, **constants)
+
+    monkeypatch.setattr(MODULES["powersgd"], "launch", launch)
+    return names
+
+
+def run(compressor: PowerSGD, gradients: Sequence[Sequence[torch.Tensor]], device: str) -> list[list[torch.Tensor]]:
+    """What is added to the units in each step, and what overwrites them in every second."""
+    found = []
+    for step, units in enumerate(gradients, start=1):
+        batch = [(x.to(device), Key(1, 0, step, 3 * unit)) for unit, x in enumerate(units)]
+        outs = [(torch.ones_like(x), key) for x, key in batch]
+        compressor.decompress_together(compressor.reduce_alone(batch), outs, replace=step % 2 == 0)
+        found.append([out.cpu() for out, _ in outs])
+    return found
+
+
+def close(found: Sequence[Sequence[torch.Tensor]], expected: Sequence[Sequence[torch.Tensor]]) -> bool:
+    return all(
+        torch.allclose(one, other, atol=1e-4, equal_nan=True)
+        for step, wanted in zip(found, expected, strict=True)
+        for one, other in zip(step, wanted, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "compressor",
+    [
+        PowerSGD(),
+        PowerSGD(rank=4, epsilon=1e-3, iterations=2, error="local"),
+        PowerSGD(rank=3, warm_start=False, start_step=2),
+        PowerSGD(orthogonalisation="qr"),
+        PowerSGD(rank=9),
+        BatchedPowerSGD(rank=1),
+    ],
+    ids=str,
+)
+def test_steps_are_those_of_numba(compressor: PowerSGD) -> None:
+    """Also after a step of zeros and one with NaN, which leave nothing to start from."""
+    gradients = [[draw_gaussian(shape, 100 * step + unit) for unit, shape in enumerate(SHAPES)] for step in range(5)]
+    gradients[1] = [torch.zeros(shape) for shape in SHAPES]
+    gradients[3] = [torch.full(shape, math.nan) for shape in SHAPES]
+    found = run(compressor, gradients, DEVICE)
+    grouped = compressor.rank <= MODULES["powersgd"].MOST_RANK
+    assert backend.used["powersgd"] == ("triton" if grouped else "torch")
+    compressor.unit_tensors.clear()
+    with backend.use("torch"):
+        assert close(found, run(compressor, gradients, "cpu"))
+
+
+def test_launches_do_not_grow_with_the_units(launches: list[str]) -> None:
+    counts = []
+    for copies in (1, 5):
+        compressor = PowerSGD()
+        run(compressor, [[draw_gaussian(shape) for shape in copies * SHAPES]], DEVICE)
+        counts.append(len(launches))
+        launches.clear()
+    assert counts == [6, 6]  # Q orthonormal, P, P orthonormal, Q by chunks and their sums; P Q^T
