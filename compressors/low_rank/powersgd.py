@@ -170,9 +170,10 @@ class PowerSGD(Factored, Cooperative, Stateful):
                 self.unit_tensors.update({keys[number].unit: {"q": q} for number, q in work.q.items()})
             means = work.join(work.q)
             own = work.join(local) if self.error == "local" and work.low else means
+            dense = work.view_dense()
             return [
-                Reduction(units[number].view(torch.uint8), work.dense[number].view(torch.uint8), 1.0 / workers)
-                if number in work.dense
+                Reduction(units[number].view(torch.uint8), dense[number], 1.0 / workers)
+                if number in dense
                 else Reduction(own[number], means[number])
                 for number in range(len(batch))
             ]

@@ -31,7 +31,8 @@ _IN_THE_SPAN = tl.constexpr(0.1)
 class Matrix(NamedTuple):
     """A matrix (rows, columns) of some elements, and its factors: where they begin, in elements.
 
-    `begin` counts from the tensor that a kernel is given, `p` and `q` from the buffers of the factors.
+    `begin` counts from the tensor that a kernel is given, `p` and `q` from the buffers of the factors. With the rank 0,
+    `add_products` finds the elements themselves at `p`. `weight` is that of the product, the bits of a float64.
     """
 
     begin: int
@@ -40,8 +41,9 @@ class Matrix(NamedTuple):
     columns: int
     rank: int
     p: int
-    q: int
-    unit: int
+    q: int = 0
+    unit: int = 0
+    weight: int = float64_bits(1.0)
 
 
 class Plan(NamedTuple):
@@ -58,7 +60,10 @@ class Plan(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def plan(matrices: tuple[Matrix, ...], device: torch.device) -> Plan:
-    """Return the programs for these matrices; the same ones are found again in later steps."""
+    """Return the programs for these matrices; the same ones are found again in later steps.
+
+    A unit has an even number of fields, so that all lists are aligned.
+    """
     table = np.array(matrices, np.int64)
     _, _, rows, columns, ranks = table.T[:5]
     across, chunks = -(-columns // _COLS.value), -(-rows // _CHUNK)
@@ -72,7 +77,7 @@ def plan(matrices: tuple[Matrix, ...], device: torch.device) -> Plan:
         host = host.pin_memory()
     fields, left, right, sums = host.to(device, non_blocking=True).split(sizes)
     longest = int(max(rows.max(), columns.max()))
-    return Plan(fields, left, right, sums, int(partial.sum()), power_of_two(int(ranks.max())), longest)
+    return Plan(fields, left, right, sums, int(partial.sum()), power_of_two(max(1, int(ranks.max()))), longest)
 
 
 def _list(parts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -81,7 +86,7 @@ def _list(parts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.column_stack([units, np.arange(len(units)) - np.repeat(np.cumsum(parts) - parts, parts)])
 
 
-_FIELDS = tl.constexpr(9)
+_FIELDS = tl.constexpr(10)
 
 
 @triton.jit
@@ -128,7 +133,7 @@ def _multiply_right(
     columns = tl.load(unit + 3)
     rank = tl.load(unit + 4)
     p += tl.load(unit + 5)
-    sums += tl.load(unit + 8)
+    sums += tl.load(unit + 9)
     k = tl.arange(0, RANK)
     used = k < rank
     across = (columns + COLS - 1) // COLS
@@ -156,7 +161,7 @@ def _add_chunks(
     columns = tl.load(unit + 3)
     rank = tl.load(unit + 4)
     q += tl.load(unit + 6)
-    sums += tl.load(unit + 8)
+    sums += tl.load(unit + 9)
     chunks = (rows + CHUNK - 1) // CHUNK
     k = tl.arange(0, RANK)
     column = part * COLS + tl.arange(0, COLS)
@@ -169,20 +174,22 @@ def _add_chunks(
     tl.store(q + k[:, None] * columns + column[None, :], tl.sum(total, axis=1), mask=real)
 
 
-@triton.jit(do_not_specialize=["weight"])
+@triton.jit
 def _add_product(
     payload,
     out,
     table,
     programs,
-    weight,
     RANK: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     CHUNK: tl.constexpr,
     REPLACE: tl.constexpr,
 ) -> None:
-    """Add weight * P Q^T to CHUNK rows and COLS columns of a matrix, or with REPLACE overwrite them."""
+    """Add weight * P Q^T to CHUNK rows and COLS columns of a matrix, or with REPLACE overwrite them.
+
+    A matrix of the rank 0 gets weight * P, all its elements.
+    """
     unit, part = _find(programs, table)
     out += tl.load(unit)
     count = tl.load(unit + 1)
@@ -191,20 +198,20 @@ def _add_product(
     rank = tl.load(unit + 4)
     p = payload + tl.load(unit + 5)
     q = payload + tl.load(unit + 6)
-    factor = weight.to(tl.int64).to(tl.float64, bitcast=True)
+    weight = tl.load(unit + 8).to(tl.float64, bitcast=True)
     across = (columns + COLS - 1) // COLS
     chunk = part // across
     column = (part - chunk * across) * COLS + tl.arange(0, COLS)
     inside = column < columns
     for first in range(chunk * CHUNK, tl.minimum(rows, chunk * CHUNK + CHUNK), ROWS):
         row = first + tl.arange(0, ROWS)
-        total = tl.zeros((ROWS, COLS), tl.float32)
+        place = row[:, None] * columns + column[None, :]
+        exists = inside[None, :] & (place < count)
+        total = tl.load(p + place, mask=exists & (rank == 0), other=0.0) * weight.to(tl.float32)
         for k in tl.static_range(RANK):
             one = tl.load(p + k * rows + row, mask=(row < rows) & (k < rank), other=0.0)
             other = tl.load(q + k * columns + column, mask=inside & (k < rank), other=0.0)
-            total += (one.to(tl.float64) * factor).to(tl.float32)[:, None] * other[None, :]
-        place = row[:, None] * columns + column[None, :]
-        exists = inside[None, :] & (place < count)
+            total += (one.to(tl.float64) * weight).to(tl.float32)[:, None] * other[None, :]
         if not REPLACE:
             total += tl.load(out + place, mask=exists, other=0.0)
         tl.store(out + place, total, mask=exists)
@@ -365,12 +372,18 @@ def multiply_right(x: torch.Tensor, plan: Plan, p: torch.Tensor, q: torch.Tensor
     _launch(_add_chunks, plan, plan.sums, sums, q, plan.table, plan.sums, **sizes)
 
 
-def add_products(payload: torch.Tensor, out: torch.Tensor, plan: Plan, weight: float, replace: bool) -> None:
-    """Add weight * P Q^T to all matrices, which begin at their distances from `out`, their factors at those from
-    `payload`.
+def add_products(payload: torch.Tensor, out: torch.Tensor, plan: Plan, replace: bool) -> None:
+    """Add weight * P Q^T to all matrices, or overwrite them; they begin at their distances from `out`, their factors at
+    those from `payload`.
     """
     tensors, sizes = (payload, out, plan.table, plan.right), {"ROWS": _LEFT_ROWS, "COLS": _COLS.value, "CHUNK": _CHUNK}
-    _launch(_add_product, plan, plan.right, *tensors, float64_bits(weight), REPLACE=replace, **sizes)
+    _launch(_add_product, plan, plan.right, *tensors, REPLACE=replace, **sizes)
+
+
+def cut_dense(begin: int, elements: int, p: int, weight: float) -> Matrix:
+    """Return a matrix of the rank 0, for `elements` that are added as they are."""
+    columns = _COLS.value
+    return Matrix(begin, elements, -(-elements // columns), columns, 0, p, weight=float64_bits(weight))
 
 
 def orthonormal(

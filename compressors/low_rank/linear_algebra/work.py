@@ -75,6 +75,11 @@ class Work:
         for stack, members in self.q_stacks:
             make_orthonormal(stack, [keys[member] for member in members], number)
 
+    def view_dense(self) -> dict[int, torch.Tensor]:
+        """Return the elements of each dense unit, as bytes."""
+        sizes = [4 * len(unit) for unit in self.dense.values()]
+        return dict(zip(self.dense, self.first[: sum(sizes) // 4].view(torch.uint8).split(sizes), strict=True))
+
     def copy_q(self) -> dict[int, torch.Tensor]:
         """Return a copy of every Q, by number."""
         copies = [(stack.clone(), members) for stack, members in self.q_stacks]
@@ -96,8 +101,13 @@ class GroupedWork(Work):
         super().__init__(units, shapes)
         self.kernels = backend.load("powersgd", units[0].device)
         self.x = next(iter(self.low.values()))
-        where = {n: (_distance(p, self.all_p), _distance(self.q[n], self.all_q)) for n, p in self.p.items()}
-        self.plan = plan(self.kernels, self.x, self.low, shapes, where, [key.unit for key in keys])
+        matrices = []
+        for number, x in self.low.items():
+            p, q = self.p[number], self.q[number]
+            sizes = x.numel(), p.shape[1], q.shape[1], p.shape[0]
+            where = _distance(p, self.all_p), _distance(q, self.all_q)
+            matrices.append(self.kernels.Matrix(_distance(x, self.x), *sizes, *where, keys[number].unit))
+        self.plan = self.kernels.plan(tuple(matrices), self.x.device)
 
     def compute_p(self) -> None:
         self.kernels.multiply_left(self.x, self.plan, self.all_q, self.all_p)
@@ -129,31 +139,6 @@ def find_grouped(device: torch.device) -> Any:
     return kernels if backend.used["powersgd"] == "triton" else None
 
 
-def plan(
-    kernels: Any,
-    base: torch.Tensor,
-    matrices: dict[int, torch.Tensor],
-    shapes: Sequence[Factors | None],
-    where: dict[int, tuple[int, int]],
-    units: Sequence[int],
-) -> Any:
-    """Return the plan of kernels for `matrices`, by number.
-
-    Args:
-        base: a tensor from which the kernels find all matrices.
-        where: the beginnings of P and Q, in elements.
-        units: the unit that the key of each matrix has.
-    """
-    found = []
-    for number, matrix in matrices.items():
-        shape = shapes[number]
-        assert shape is not None
-        (rank, rows), (_, columns) = shape
-        sizes = matrix.numel(), rows, columns, rank
-        found.append(kernels.Matrix(_distance(matrix, base), *sizes, *where[number], units[number]))
-    return kernels.plan(tuple(found), base.device)
-
-
 def _distance(tensor: torch.Tensor, base: torch.Tensor) -> int:
     """Return the number of float32 elements between the beginnings of two tensors, wherever they lie."""
     return (tensor.data_ptr() - base.data_ptr()) // 4
@@ -162,38 +147,29 @@ def _distance(tensor: torch.Tensor, base: torch.Tensor) -> int:
 def add_together(
     reductions: Sequence[Reduction], outs: Sequence[torch.Tensor], shapes: Sequence[Factors | None], *, replace: bool
 ) -> bool:
-    """Add to every tensor what its reduction has, P and Q or all elements, or overwrite it, in a few launches.
+    """Add to every tensor what its reduction has, P and Q or all elements, or overwrite it, by one launch.
 
-    Return whether there are kernels for that: if not, nothing is done.
+    Return whether there is a kernel for that: if not, nothing is done.
     """
-    low = {number: shape for number, shape in enumerate(shapes) if shape is not None}
-    kernels = find_grouped(outs[0].device) if low else None
-    if kernels is None or max(shape[0][0] for shape in low.values()) > kernels.MOST_RANK:
+    ranks = [shape[0][0] for shape in shapes if shape is not None]
+    kernels = find_grouped(outs[0].device) if ranks else None
+    if kernels is None or max(ranks) > kernels.MOST_RANK:
         return False
-    if not all(buffers.is_plain(out) and buffers.is_on(out, outs[0].device) for out in outs):
-        return False
-    means = [reduction.mean for reduction in reductions]
-    if any(reductions[number].weight != 1.0 for number in low):
-        return False
-    if not all(buffers.is_aligned(mean) and buffers.is_on(mean, outs[0].device) for mean in means):
-        return False
-    first = next(iter(low))
-    begins = {number: _distance(means[number], means[first]) for number in low}
-    where = {number: (begins[number], begins[number] + math.prod(low[number][0])) for number in low}
-    found = plan(kernels, outs[first], {number: outs[number] for number in low}, shapes, where, range(len(outs)))
-    kernels.add_products(means[first].view(torch.float32), outs[first], found, 1.0, replace)
-    by_weight: dict[float, list[int]] = {}
-    for number in range(len(outs)):
-        if number not in low:
-            by_weight.setdefault(reductions[number].weight, []).append(number)
-    for weight, numbers in by_weight.items():
-        dense = [outs[number].view(-1) for number in numbers]
-        values = [means[number].view(torch.float32) for number in numbers]
-        if replace:
-            copy_all(dense, values)
-            torch._foreach_mul_(dense, weight)
+    device, payload, base = outs[0].device, reductions[0].mean, outs[0]
+    matrices = []
+    for reduction, out, shape in zip(reductions, outs, shapes, strict=True):
+        mean = reduction.mean
+        if not (buffers.is_plain(out) and out.device == device == mean.device and buffers.is_aligned(mean)):
+            return False
+        begin, p = _distance(out, base), _distance(mean, payload)
+        if shape is None:
+            matrices.append(kernels.cut_dense(begin, out.numel(), p, reduction.weight))
+        elif reduction.weight == 1.0:
+            (rank, rows), (_, columns) = shape
+            matrices.append(kernels.Matrix(begin, out.numel(), rows, columns, rank, p, p + rank * rows))
         else:
-            torch._foreach_add_(dense, values, alpha=weight)
+            return False
+    kernels.add_products(payload.view(torch.float32), base, kernels.plan(tuple(matrices), device), replace)
     return True
 
 
