@@ -28,7 +28,7 @@ def run(context: Context) -> None:
 
 
 def _run(context: Context, case: str, words: list[str], share: float) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=10", *words]
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--durations=10", *words]
     workers = min(8, len(os.sched_getaffinity(0)))
     if importlib.util.find_spec("xdist") is not None and workers > 2 and case == "kernels":
         command += ["-n", str(workers), "--dist", "worksteal"]
@@ -43,11 +43,19 @@ def _run(context: Context, case: str, words: list[str], share: float) -> None:
     text = log.read_text()
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", text)}
     failed = re.findall(r"^(?:FAILED|ERROR) (.*)", text, re.MULTILINE)
-    if isinstance(status, str):
-        dots = "".join(re.findall(r"^([.sxFE]+)(?: *\[ *\d+%\])?$", text, re.MULTILINE))
-        counts = {"passed": dots.count("."), "failed": dots.count("F") + dots.count("E"), "skipped": dots.count("s")}
+    if isinstance(status, str):  # no summary was printed
+        results = list_results(text)
+        names = [result for result, _ in results]
+        counts = {word.lower(): names.count(word) for word in ("PASSED", "FAILED", "SKIPPED", "ERROR") if word in names}
+        failed = [name for result, name in results if result in ("FAILED", "ERROR")]
     shown = ", ".join(f"{number} {word}" for word, number in counts.items()) or f"exit {status}"
     said = f"{shown}{f', {status}' if isinstance(status, str) else ''}"
     context.write(case, said, status=status, said=said, **counts)
     for line in failed[:20]:
         context.write(f"{case}: failed", line[:300], failed=line[:300])
+
+
+def list_results(text: str) -> list[tuple[str, str]]:
+    """Return the result and the name of each test in what `pytest -v` prints, with pytest-xdist or without."""
+    line = r"^(?:\[gw\d+\] \[ *\d+%\] (\w+) (.*?) *|(tests/.*?) (PASSED|FAILED|SKIPPED|ERROR)\b.*)$"
+    return [(one or other, name or named) for one, name, named, other in re.findall(line, text, re.MULTILINE)]

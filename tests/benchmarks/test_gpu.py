@@ -15,6 +15,7 @@ import pytest
 from benchmarks.gpu_parts import page, results
 from benchmarks.gpu_parts.methods import list_gpt2, list_resnet50
 from benchmarks.gpu_parts.sharing import find_reason
+from benchmarks.gpu_parts.tests import list_results
 from tests.conftest import ROOT
 
 SCRIPT = [sys.executable, str(ROOT / "benchmarks" / "gpu.py")]
@@ -90,3 +91,14 @@ def test_the_reason_of_a_failure_is_the_line_that_says_most() -> None:
     text = "Traceback\n\nncclInvalidUsage\nDuplicate GPU detected : rank 0 and rank 1\nRuntimeError: x\nbye"
     assert find_reason(text) == "Duplicate GPU detected : rank 0 and rank 1"
     assert find_reason("a\nRuntimeError: x\nbye") == "RuntimeError: x" and find_reason("") == "no output"
+
+
+def test_results_of_a_run_without_a_summary_are_named() -> None:
+    text = (
+        "[gw0] [  1%] PASSED tests/a.py::t[x] \n[gw1] [ 20%] FAILED tests/a.py::u[y, z] \ntests/b.py::v PASSED [ 3%]\n"
+    )
+    assert list_results(text) == [
+        ("PASSED", "tests/a.py::t[x]"),
+        ("FAILED", "tests/a.py::u[y, z]"),
+        ("PASSED", "tests/b.py::v"),
+    ]
