@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from compressors.kernels import backend
+from gradsweep.errors import UsageError
 from gradsweep.run_directory import FORMAT
 from trainers import algorithms, data, tasks, topology
 from trainers.algorithms.base import Algorithm, AlgorithmSetup
@@ -36,7 +37,7 @@ from trainers.replica.replica import Replica, Shares
 from trainers.rules import training
 from trainers.trackers import Trackers
 from trainers.training.code_loading import load_code
-from trainers.training.memory_cost import measure_cost, measure_parts
+from trainers.training.memory_cost import explain_shortage, measure_cost, measure_parts
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -77,7 +78,18 @@ class Worker:
             epoch: from 1.
             lr: learning rate of the step.
             measure: compute the compression error, too.
+
+        Raises:
+            UsageError: a GPU has too little memory.
         """
+        try:
+            return self._take_step(step, epoch, batch, lr, measure)
+        except torch.OutOfMemoryError as error:
+            parts = measure_parts(self.replica, self.algorithm)
+            pieces = self.config.batch.accumulate
+            raise UsageError(explain_shortage(self.device, parts, batch.rows, pieces)) from error
+
+    def _take_step(self, step: int, epoch: int, batch: Batch, lr: float, measure: bool) -> StepOutcome:
         self.optimizer.adjust(**self.schedule.settings(step))
         self.algorithm.begin(step, epoch, lr, measure)
         shares = self.replica.compute_gradient(batch, self.watch, self.algorithm.on_last_backward)

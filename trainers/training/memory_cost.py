@@ -77,6 +77,35 @@ def measure_parts(replica: Replica, algorithm: Algorithm) -> dict[str, int]:
     return dict(zip(MEMORY_PARTS, (model, gradients, optimizer, compressor, messages), strict=True))
 
 
+def explain_shortage(device: torch.device, parts: Mapping[str, int], rows: int, pieces: int) -> str:
+    """Return what fills a GPU on which a step has found no memory, and what would fit.
+
+    Args:
+        parts: bytes of this worker's tensors, by `measure_parts`.
+        rows: of the worker's batch, computed in `pieces`.
+    """
+    free, total = torch.cuda.mem_get_info(device)
+    own = torch.cuda.memory_reserved(device)
+    name = torch.cuda.get_device_name(device)
+    return describe_shortage(name, total, max(0, total - free - own), parts, max(1, rows // pieces), pieces)
+
+
+def describe_shortage(name: str, total: int, others: int, parts: Mapping[str, int], rows: int, pieces: int) -> str:
+    """Return the line of `explain_shortage` for a GPU with `total` bytes, of which other processes have `others`."""
+    kept = sum(parts.values())
+    listed = ", ".join(f"{part} {_format(size)}" for part, size in parts.items() if size)
+    room = total - others - kept
+    line = f"{name}, {_format(total)}, is out of memory: {listed}; other processes {_format(others)}"
+    if room <= total // 50:
+        return f"{line}. Valid is a smaller model, fewer ranks on this GPU or another memory and compressor"
+    line += f"; the other {_format(room)} are not enough for {rows} rows of a batch at once"
+    return f"{line}. Valid is a smaller batch.size, or batch.accumulate={2 * pieces} for half as many rows at once"
+
+
+def _format(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB"
+
+
 def measure_cost(meter: MemoryMeter, device: torch.device, parts: Mapping[str, int], comm: MPI.Comm) -> dict[str, Any]:
     """Return the figures of result.json about memory, in bytes; None where a figure is unknown. All workers call this.
 
