@@ -12,7 +12,7 @@ from compressors.kernels import buffers
 from compressors.lazy import torch
 from compressors.low_rank.linear_algebra import thin_products
 from compressors.low_rank.linear_algebra.factors import Factored, Factors, calculating, draw, find_matrix_shape
-from compressors.low_rank.linear_algebra.work import Work
+from compressors.low_rank.linear_algebra.work import Work, copy_all
 from compressors.random_key import Key
 from compressors.unit_state import Stateful
 from gradsweep.options.parameters import integer, number
@@ -96,7 +96,7 @@ class Dion(Factored, Cooperative, Stateful):
             wide = {unit for unit, (x, _) in enumerate(batch) if _is_wide(x.shape)}
             travelling = [one if one and _are_smaller(one) else None for one in factors]
             work = Work(units, travelling, wide)
-            self._start(work, batch)
+            before = self._start(work, batch)
         if work.first.numel():
             yield Sum(work.first)
         with calculating():
@@ -108,33 +108,36 @@ class Dion(Factored, Cooperative, Stateful):
             means = [work.dense[unit] / workers if unit in work.dense else work.first[:0] for unit in range(len(batch))]
             local = [None if one else other for one, other in zip(travelling, factors, strict=True)]
             whole = Work(means, local, wide)
-            self._start(whole, batch)
+            before |= self._start(whole, batch)
             _project(whole)
+            payloads = {**work.join(work.q), **whole.join(whole.q)}
+            self._keep(work, batch, before)
+            self._keep(whole, batch, before)
             return [
                 Reduction(units[unit].view(torch.uint8), means[unit].view(torch.uint8))
                 if factors[unit] is None
-                else self._finish((whole if unit in whole.low else work), unit, key)
-                for unit, (_, key) in enumerate(batch)
+                else Reduction(payloads[unit], payloads[unit])
+                for unit in range(len(batch))
             ]
 
-    def _start(self, work: Work, batch: Sequence[tuple[torch.Tensor, Key]]) -> None:
-        """Compute this worker's part of P from the Q of the last step."""
-        for unit, q in work.q.items():
-            q.copy_(self._get_q(q, batch[unit][1]))
+    def _start(self, work: Work, batch: Sequence[tuple[torch.Tensor, Key]]) -> dict[int, torch.Tensor]:
+        """Compute this worker's part of P from the Q of the last step; return every Q, by number."""
+        before = {unit: self._get_q(q, batch[unit][1]) for unit, q in work.q.items()}
+        copy_all(list(work.q.values()), list(before.values()))
         work.compute_p()
+        return before
 
     def _get_q(self, like: torch.Tensor, key: Key) -> torch.Tensor:
         """Return the Q of the last step, or else random numbers that all workers share."""
         before = self.unit_tensors.get(key.unit, {}).get("q")
         return draw(like, key) if before is None or before.shape != like.shape else before.to(like.device)
 
-    def _finish(self, work: Work, unit: int, key: Key) -> Reduction:
-        """Keep the Q of the next step, and return P and R."""
-        p, r = work.p[unit], work.q[unit]
-        q, live = _normalise(r)
-        self.unit_tensors[key.unit] = {"q": q if live.all() else torch.where(live, q, self._get_q(q, key))}
-        payload = torch.cat((p.reshape(-1), r.reshape(-1))).view(torch.uint8)
-        return Reduction(payload, payload)
+    def _keep(self, work: Work, batch: Sequence[tuple[torch.Tensor, Key]], before: dict[int, torch.Tensor]) -> None:
+        """Keep the Q of the next step: R with columns of the length 1, or the Q before where they have no length."""
+        for stack, members in work.q_stacks:
+            found, live = _normalise(stack)
+            for unit, q, alive in zip(members, found, live, strict=True):
+                self.unit_tensors[batch[unit][1].unit] = {"q": torch.where(alive, q, before[unit])}
 
     def _read(self, payload: torch.Tensor, out: torch.Tensor, factors: Factors) -> tuple[torch.Tensor, torch.Tensor]:
         """Return P and R of a payload for a tensor like `out`."""
@@ -151,6 +154,24 @@ class Dion(Factored, Cooperative, Stateful):
         p, r = self._read(payload, out, factors)
         q, _ = _normalise(r)
         _add_product(p, q, weight, out)
+
+    def decompress_together(
+        self, reductions: Sequence[Reduction], units: Sequence[tuple[torch.Tensor, Key]], *, replace: bool = False
+    ) -> None:
+        by_shape: dict[Factors | None, list[int]] = {}
+        for place, (out, _) in enumerate(units):
+            by_shape.setdefault(self.get_factors(out.shape), []).append(place)
+        for factors, places in by_shape.items():
+            if factors is None:
+                some = [reductions[place] for place in places], [units[place] for place in places]
+                super().decompress_together(*some, replace=replace)
+                continue
+            read = [self._read(reductions[place].mean, units[place][0], factors) for place in places]
+            found, _ = _normalise(torch.stack([r for _, r in read]))
+            for place, (p, _), q in zip(places, read, found, strict=True):
+                if replace:
+                    units[place][0].detach().zero_()
+                _add_product(p, q, reductions[place].weight, units[place][0])
 
     def remove_sent(self, payload: torch.Tensor, out: torch.Tensor, key: Key) -> None:
         """Take (1 - mu) P R^T from `out`, in place."""
@@ -184,9 +205,12 @@ def _project(work: Work) -> None:
 
 
 def _normalise(r: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return R^T (r, n) with each row divided by its norm + EPSILON, and which rows are not zero or NaN, (r, 1)."""
+    """Return R^T (..., r, n) with each row divided by its norm + EPSILON, and which rows are not zero or NaN, (..., r,
+    1).
+    """
     q = r.clone()
-    return q, thin_products.orthonormal(q[:, None], EPSILON)
+    live = thin_products.orthonormal(q.view(-1, 1, q.shape[-1]), EPSILON)
+    return q, live.view(*q.shape[:-1], 1)
 
 
 def _add_product(p: torch.Tensor, q: torch.Tensor, weight: float, out: torch.Tensor) -> None:

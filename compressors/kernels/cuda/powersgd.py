@@ -7,6 +7,7 @@ workers with unlike GPUs have the same bits. A matrix is found by its distance f
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +21,14 @@ from compressors.kernels.cuda.primitives.streams import splitmix64
 
 MOST_RANK = 8
 """Of products that are bound by memory; a library is faster with more."""
+MOST_VECTORS = 32
+"""Of a basis."""
 _COLS = tl.constexpr(256)
 _LEFT_ROWS = 8
 _CHUNK = 64
 _SUMS, _SUM_COLS = 32, 32
-_LONGEST = 4096
+_VALUES = 8192
+"""Elements of vectors that a program has at once."""
 _IN_THE_SPAN = tl.constexpr(0.1)
 
 
@@ -299,7 +303,7 @@ def scale(one, factor, size, BLOCK: tl.constexpr) -> None:
 @triton.jit
 def _make_orthonormal(vectors, rank, size, epsilon, RANK: tl.constexpr, BLOCK: tl.constexpr) -> tl.tensor:
     """Make vectors orthonormal, and return which have not become unit vectors, as bits."""
-    dead = tl.full((), 0, tl.int32)
+    dead = tl.full((), 0, tl.int64)
     for row in range(0, rank):
         one = vectors + row * size
         length = _normalise(one, size, BLOCK)
@@ -310,7 +314,7 @@ def _make_orthonormal(vectors, rank, size, epsilon, RANK: tl.constexpr, BLOCK: t
             length *= remaining
         length = tl.where(remaining < _IN_THE_SPAN, 0.0, length)
         alive = (length > 0.0) & (length < float("inf"))
-        dead = dead | tl.where(alive, 0, 1 << row).to(tl.int32)
+        dead = dead | tl.where(alive, 0, 1 << row).to(tl.int64)
         factor = tl.where(length == 0.0, 0.0, length / (length + epsilon)).to(tl.float32)
         if (length == 0.0) | (epsilon != 0.0):
             scale(one, factor, size, BLOCK)
@@ -386,6 +390,11 @@ def cut_dense(begin: int, elements: int, p: int, weight: float) -> Matrix:
     return Matrix(begin, elements, -(-elements // columns), columns, 0, p, weight=float64_bits(weight))
 
 
+def list_vectors(count: int, rank: int, size: int, units: Sequence[int]) -> tuple[Matrix, ...]:
+    """Return `count` factors P (rank, size) that lie one behind the other, for `orthonormal`."""
+    return tuple(Matrix(0, 0, size, 1, rank, rank * size * number, 0, units[number]) for number in range(count))
+
+
 def orthonormal(
     factors: torch.Tensor, plan: Plan, side: int, epsilon: float = 0.0, draw: tuple[int, int, int] | None = None
 ) -> None:
@@ -396,7 +405,7 @@ def orthonormal(
         draw: seed, step and number of the draws that replace vectors that are zero or not finite.
     """
     numbers = [wrap_to_int64(number) for number in draw or (0, 0, 0)]
-    sizes = {"SIDE": side, "REDRAW": draw is not None, "BLOCK": min(_LONGEST, power_of_two(plan.longest))}
+    sizes = {"SIDE": side, "REDRAW": draw is not None, "BLOCK": min(_VALUES // plan.rank, power_of_two(plan.longest))}
     units = len(plan.table) // _FIELDS.value
     launch(
         _orthonormal, units, factors, plan.table, *numbers, float64_bits(epsilon), **sizes, RANK=plan.rank, num_warps=8

@@ -54,6 +54,12 @@ def make_orthonormal(stack: torch.Tensor, keys: Sequence[Key], number: int) -> N
         keys: the key of each factor.
         number: distinguishes the draws of a step, as in `draw`.
     """
+    kernels = thin_products.find_grouped(stack.device)
+    if kernels is not None and stack.shape[1] <= kernels.MOST_VECTORS and are_of_one_step(keys):
+        vectors = kernels.list_vectors(*stack.shape, [key.unit for key in keys])
+        seed, step = keys[0].seed, keys[0].step
+        kernels.orthonormal(stack, kernels.plan(vectors, stack.device), 0, draw=(seed, step, number))
+        return
     live = thin_products.orthonormal(stack)
     if live.all():
         return
@@ -61,6 +67,11 @@ def make_orthonormal(stack: torch.Tensor, keys: Sequence[Key], number: int) -> N
         if not alive.all():
             factor.copy_(torch.where(alive[:, None], factor, draw(factor, key, number)))
             thin_products.orthonormal(factor[None])
+
+
+def are_of_one_step(keys: Sequence[Key]) -> bool:
+    """Tell whether keys differ only in their units and workers."""
+    return len({(key.seed, key.step) for key in keys}) == 1
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ def row_length(count: int) -> int:
 
 
 def gram(a: torch.Tensor) -> torch.Tensor:
-    """Return the lower triangle of a @ a.T for `a` (m, n), with zeros above the diagonal blocks.
+    """Return a @ a.T for `a` (m, n); on the CPU only the lower triangle, with zeros above the diagonal blocks.
 
     Only the blocks on and below the diagonal are multiplied, half the work of a full product. The rows lie
     `row_length` apart, so that the matrix can be made tridiagonal in place.
@@ -29,7 +29,7 @@ def gram(a: torch.Tensor) -> torch.Tensor:
 
 def _gram_into(a: torch.Tensor, out: torch.Tensor) -> None:
     rows = a.shape[0]
-    if rows <= _LEAF:
+    if rows <= _LEAF or a.device.type != "cpu":  # on a GPU a launch costs more than half of a product
         torch.mm(a, a.T, out=out)
         return
     half = rows // 2

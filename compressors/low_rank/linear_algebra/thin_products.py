@@ -15,6 +15,7 @@ from compressors.kernels import backend
 from compressors.kernels.uniform import uniform
 from compressors.lazy import np, torch
 
+_NOISE = 1e-7
 _IN_THE_SPAN = 0.1  # of a unit vector that had been made orthogonal to others: then it was made of rounding
 
 
@@ -25,6 +26,12 @@ def products(device: torch.device) -> Any:
         return kernels
     backend.used["powersgd"] = "torch"
     return Library
+
+
+def find_grouped(device: torch.device) -> Any:
+    """Return the module with kernels that take all units of a step at once; None if there is none for `device`."""
+    kernels = backend.load("powersgd", device)
+    return kernels if backend.used["powersgd"] == "triton" else None
 
 
 def _split(x: torch.Tensor, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,11 +90,22 @@ class Library:
 
     @staticmethod
     def householder(vectors: torch.Tensor) -> None:
-        """Make the rows of matrices orthonormal like `kernels.reference.powersgd.householder`, but with sums in any
-        order.
+        """Make the rows of matrices orthonormal like `kernels.reference.powersgd.householder`, up to signs.
+
+        Cholesky QR, in float64 and twice, takes a few products, where reflections take a kernel for each row. Fixed
+        noise, too small for float32, is added to the rows: it is what makes vectors of dependent rows and of zeros.
         """
-        basis, _ = torch.linalg.qr(vectors.mT)
-        vectors.copy_(basis.mT)
+        rows = vectors.double()
+        length = torch.linalg.vector_norm(rows, dim=2, keepdim=True)
+        rows = rows / torch.where(length > 0, length, 1.0)
+        number = torch.arange(1, 1 + rows[0].numel(), dtype=torch.float64, device=rows.device).view(rows.shape[1:])
+        rows += _NOISE / math.sqrt(rows.shape[2]) * torch.sin(number * number)
+        for shift in (10.0 * _NOISE**2, 0.0):
+            products = rows @ rows.mT
+            products.diagonal(dim1=1, dim2=2).add_(shift)
+            factor, _ = torch.linalg.cholesky_ex(products)
+            rows = torch.linalg.solve_triangular(factor, rows, upper=False)
+        vectors.copy_(rows)
 
 
 def _normalise(vectors: torch.Tensor) -> torch.Tensor:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from compressors.base import Reduction
 from compressors.kernels import backend, buffers
 from compressors.lazy import torch
 from compressors.low_rank.linear_algebra import thin_products
-from compressors.low_rank.linear_algebra.factors import Factors, make_orthonormal
+from compressors.low_rank.linear_algebra.factors import Factors, are_of_one_step, make_orthonormal
 from compressors.random_key import Key
 
 Shape = tuple[int, int]
@@ -126,17 +125,10 @@ class GroupedWork(Work):
 def arrange(units: Sequence[torch.Tensor], shapes: Sequence[Factors | None], keys: Sequence[Key]) -> Work:
     """Return the work of a step, grouped where there are kernels for all units at once."""
     ranks = [shape[0][0] for shape in shapes if shape is not None]
-    is_one_step = len({(key.seed, key.step) for key in keys}) == 1
-    kernels = find_grouped(units[0].device) if ranks and is_one_step else None
+    kernels = thin_products.find_grouped(units[0].device) if ranks and are_of_one_step(keys) else None
     if kernels is None or max(ranks) > kernels.MOST_RANK:
         return Work(units, shapes)
     return GroupedWork(units, shapes, keys)
-
-
-def find_grouped(device: torch.device) -> Any:
-    """Return the module with kernels that take all units at once; None if there is none for `device`."""
-    kernels = backend.load("powersgd", device)
-    return kernels if backend.used["powersgd"] == "triton" else None
 
 
 def _distance(tensor: torch.Tensor, base: torch.Tensor) -> int:
@@ -152,7 +144,7 @@ def add_together(
     Return whether there is a kernel for that: if not, nothing is done.
     """
     ranks = [shape[0][0] for shape in shapes if shape is not None]
-    kernels = find_grouped(outs[0].device) if ranks else None
+    kernels = thin_products.find_grouped(outs[0].device) if ranks else None
     if kernels is None or max(ranks) > kernels.MOST_RANK:
         return False
     device, payload, base = outs[0].device, reductions[0].mean, outs[0]
