@@ -112,7 +112,7 @@ def _normalise(vectors: torch.Tensor) -> torch.Tensor:
     """Divide the rows (b, 1, n) by their norms and return the norms, (b,); zeros stay zeros, a NaN or Inf makes all
     NaN."""
     norm = torch.linalg.vector_norm(vectors, dim=2, keepdim=True, dtype=torch.float64)
-    vectors /= torch.where(norm == 0, 1.0, torch.where(norm.isfinite(), norm, math.nan)).float()
+    vectors /= (norm + (norm - norm)).masked_fill_(norm == 0, 1.0).float()  # Inf - Inf is NaN
     return norm[:, 0, 0]
 
 
@@ -125,7 +125,7 @@ def orthonormal(vectors: torch.Tensor, epsilon: float = 0.0) -> torch.Tensor:
     lengths = products(vectors.device).orthonormal(vectors)
     if epsilon:
         vectors *= (lengths / (lengths + epsilon)).float()[:, :, None]
-    return lengths.isfinite() & (lengths > 0)
+    return (lengths > 0) & (lengths < math.inf)
 
 
 def orthonormal_by_qr(vectors: torch.Tensor) -> None:

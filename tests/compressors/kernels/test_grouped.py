@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from compressors import Key
+from compressors import Key, build
+from compressors.commands.bench_timing import Gradients, Worker
 from compressors.conformance.cases import draw_gaussian
 from compressors.kernels import backend
 from compressors.low_rank.powersgd import BatchedPowerSGD, PowerSGD
@@ -86,3 +89,40 @@ def test_launches_do_not_grow_with_the_units(launches: list[str]) -> None:
         counts.append(len(launches))
         launches.clear()
     assert counts == [6, 6]  # Q orthonormal, P, P orthonormal, Q by chunks and their sums; P Q^T
+
+
+class Operations(TorchDispatchMode):
+    """Counts torch's operations by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: collections.Counter[str] = collections.Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["powersgd", "batched_powersgd", "acp_sgd", "dion"])
+def test_later_steps_do_not_wait(name: str) -> None:
+    """Reading a number of a tensor on a GPU is a wait."""
+    worker = Worker(build(name), Gradients([(24, 40), (24, 40), (7, 9), (64, 10)], DEVICE))
+    worker.decode_and_finish()
+    for _ in range(2):
+        with Operations() as operations:
+            worker.encode()
+            worker.decode_and_finish()
+        assert not operations.names["_local_scalar_dense"]
+
+
+def test_bases_of_dion_are_found_by_shape() -> None:
+    counts = []
+    for copies in (1, 4):
+        worker = Worker(build("dion"), Gradients(copies * [(24, 40)], DEVICE))
+        with Operations() as operations:
+            worker.encode()
+            worker.decode()
+        names = operations.names
+        assert names["mm"] == 2 * copies and names["addmm_"] == copies
+        counts.append([names[name] for name in ("bmm", "linalg_cholesky_ex", "linalg_vector_norm", "add_", "div_")])
+    assert counts[0] == counts[1] and sum(counts[0]) < 20
