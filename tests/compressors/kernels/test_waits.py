@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from compressors import flags
+from compressors.commands.bench_timing import Gradients, Worker
 from compressors.commands.method_specs import parse
 from compressors.random_key import Key
 
@@ -13,6 +14,23 @@ WITHOUT_WAITS = (
     *("none", "fp16", "bf16", "sign", "signum", "sign_norm", "sign_norm,scale=l2", "qsgd", "qsgd,norm=l2", "terngrad"),
     *("int8", "fp8", "dynamic8", "onebit", "natural", "natural_dithering", "nuqsgd"),
 )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["powersgd", "powersgd,rank=4", "batched_powersgd", "acp_sgd", "dion"])
+def test_low_rank_steps_never_wait(method: str) -> None:
+    """But the first, in which Q is drawn on the host, and the shapes are sent to the GPU."""
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    worker = Worker(parse(method), Gradients([(240, 400), (240, 400), (7,), (512, 64, 3, 3)], "cuda"))
+    for step in range(5):  # both gradients before the first that must not wait
+        torch.cuda.set_sync_debug_mode("error" if step > 2 else "default")
+        try:
+            worker.encode()
+            worker.decode_and_finish()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert worker.gradients.mean.isfinite().all()
 
 
 @pytest.mark.gpu
