@@ -27,8 +27,8 @@ _COLS = tl.constexpr(256)
 _LEFT_ROWS = 8
 _CHUNK = 64
 _SUMS, _SUM_COLS = 32, 32
-_VALUES = 8192
-"""Elements of vectors that a program has at once."""
+_WHOLE, _BLOCK, _WARPS = 16384, 8192, 16
+"""Elements of vectors that a program holds, and reads at a time of longer ones; its warps."""
 _IN_THE_SPAN = tl.constexpr(0.1)
 
 
@@ -59,7 +59,8 @@ class Plan(NamedTuple):
     sums: torch.Tensor
     scratch: int
     rank: int
-    longest: int
+    longest: tuple[int, int]
+    """Of the rows and the columns."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -80,7 +81,7 @@ def plan(matrices: tuple[Matrix, ...], device: torch.device) -> Plan:
     if device.type == "cuda":
         host = host.pin_memory()
     fields, left, right, sums = host.to(device, non_blocking=True).split(sizes)
-    longest = int(max(rows.max(), columns.max()))
+    longest = int(rows.max()), int(columns.max())
     return Plan(fields, left, right, sums, int(partial.sum()), power_of_two(max(1, int(ranks.max()))), longest)
 
 
@@ -222,6 +223,50 @@ def _add_product(
 
 
 @triton.jit
+def _make_orthonormal_at_once(vectors, rank, size, epsilon, RANK: tl.constexpr, BLOCK: tl.constexpr) -> tl.tensor:
+    """Do what `_make_orthonormal` does for vectors of at most BLOCK elements, which never leave the registers."""
+    k = tl.arange(0, RANK)[:, None]
+    index = tl.arange(0, BLOCK)[None, :]
+    real = (k < rank) & (index < size)
+    place = k * size.to(tl.int32) + index
+    every = tl.load(vectors + place, mask=real, other=0.0)
+    dead = tl.full((), 0, tl.int64)
+    for row in range(0, rank):
+        one = tl.sum(tl.where(k == row, every, 0.0), axis=0)
+        one, length = _normalise_at_once(one)
+        remaining = tl.full((), 1.0, tl.float64)
+        for _ in range(0, tl.where(row > 0, 2, 0)):
+            before = tl.where(k < row, every, 0.0)
+            shares = tl.sum(before * one[None, :], axis=1)
+            one, remaining = _normalise_at_once(one - tl.sum(shares[:, None] * before, axis=0))
+            length *= remaining
+        length = tl.where(remaining < _IN_THE_SPAN, 0.0, length)
+        alive = (length > 0.0) & (length < float("inf"))
+        dead = dead | tl.where(alive, 0, 1 << row).to(tl.int64)
+        if (length == 0.0) | (epsilon != 0.0):
+            factor = tl.where(length == 0.0, 0.0, length / (length + epsilon)).to(tl.float32)
+            one = tl.where(factor == 0.0, 0.0, one * factor)
+        every = tl.where(k == row, one[None, :], every)
+    tl.store(vectors + place, every, mask=real)
+    tl.debug_barrier()
+    return dead
+
+
+@triton.jit
+def _normalise_at_once(one) -> tl.tensor:
+    """Return a vector divided by its norm, and the norm, as `_normalise` finds them."""
+    wide = one.to(tl.float64)
+    norm = tl.sqrt(tl.sum(wide * wide, axis=0))
+    divisor = _find_divisor(norm)
+    return tl.div_rn(one, tl.broadcast_to(divisor, one.shape)), norm
+
+
+@triton.jit
+def _find_divisor(norm) -> tl.tensor:
+    return tl.where(norm == 0.0, 1.0, tl.where(norm < float("inf"), norm, float("nan"))).to(tl.float32)
+
+
+@triton.jit
 def _draw(key, index, count) -> tl.tensor:
     """Return elements `index` of the `count` numbers that `thin_products.gaussian` draws from a key (uint64)."""
     pairs = (count + 1) // 2
@@ -258,8 +303,7 @@ def _normalise(one, size, BLOCK: tl.constexpr) -> tl.tensor:
         value = tl.load(one + index, mask=index < size, other=0.0).to(tl.float64)
         squares += value * value
     norm = tl.sqrt(tl.sum(squares, axis=0))
-    finite = norm < float("inf")
-    divisor = tl.where(norm == 0.0, 1.0, tl.where(finite, norm, float("nan"))).to(tl.float32)
+    divisor = _find_divisor(norm)
     for first in range(0, size, BLOCK):
         index = first + tl.arange(0, BLOCK)
         value = tl.load(one + index, mask=index < size, other=0.0)
@@ -301,8 +345,21 @@ def scale(one, factor, size, BLOCK: tl.constexpr) -> None:
 
 
 @triton.jit
-def _make_orthonormal(vectors, rank, size, epsilon, RANK: tl.constexpr, BLOCK: tl.constexpr) -> tl.tensor:
+def _make_orthonormal(
+    vectors, rank, size, epsilon, RANK: tl.constexpr, WHOLE: tl.constexpr, BLOCK: tl.constexpr
+) -> tl.tensor:
     """Make vectors orthonormal, and return which have not become unit vectors, as bits."""
+    dead = tl.full((), 0, tl.int64)
+    if size <= WHOLE:
+        dead = _make_orthonormal_at_once(vectors, rank, size, epsilon, RANK, WHOLE)
+    else:
+        dead = _make_orthonormal_by_blocks(vectors, rank, size, epsilon, RANK, BLOCK)
+    return dead
+
+
+@triton.jit
+def _make_orthonormal_by_blocks(vectors, rank, size, epsilon, RANK: tl.constexpr, BLOCK: tl.constexpr) -> tl.tensor:
+    """Do what `_make_orthonormal` does for vectors of any length."""
     dead = tl.full((), 0, tl.int64)
     for row in range(0, rank):
         one = vectors + row * size
@@ -340,6 +397,7 @@ def _orthonormal(
     SIDE: tl.constexpr,
     REDRAW: tl.constexpr,
     RANK: tl.constexpr,
+    WHOLE: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
     """Make one of the factors of a unit orthonormal; with REDRAW, draw vectors that are zero or not finite anew."""
@@ -348,14 +406,14 @@ def _orthonormal(
     rank = tl.load(unit + 4)
     vectors = factors + tl.load(unit + 5 + SIDE)
     added = epsilon.to(tl.int64).to(tl.float64, bitcast=True)
-    dead = _make_orthonormal(vectors, rank, size, added, RANK, BLOCK)
+    dead = _make_orthonormal(vectors, rank, size, added, RANK, WHOLE, BLOCK)
     if (dead != 0) & REDRAW:
         key = _find_key(seed, step, tl.load(unit + 7), number)
         for row in range(0, rank):
             if (dead >> row) & 1 != 0:
                 draw_row(vectors + row * size, key, row * size, size, rank * size)
         tl.debug_barrier()
-        _make_orthonormal(vectors, rank, size, added, RANK, BLOCK)
+        _make_orthonormal(vectors, rank, size, added, RANK, WHOLE, BLOCK)
 
 
 def _launch(kernel: Any, plan: Plan, programs: torch.Tensor, *arguments: Any, **constants: Any) -> None:
@@ -405,8 +463,8 @@ def orthonormal(
         draw: seed, step and number of the draws that replace vectors that are zero or not finite.
     """
     numbers = [wrap_to_int64(number) for number in draw or (0, 0, 0)]
-    sizes = {"SIDE": side, "REDRAW": draw is not None, "BLOCK": min(_VALUES // plan.rank, power_of_two(plan.longest))}
+    longest = power_of_two(plan.longest[side])
+    whole, block = (min(values // plan.rank, longest) for values in (_WHOLE, _BLOCK))
+    sizes = {"SIDE": side, "REDRAW": draw is not None, "RANK": plan.rank, "WHOLE": whole, "BLOCK": block}
     units = len(plan.table) // _FIELDS.value
-    launch(
-        _orthonormal, units, factors, plan.table, *numbers, float64_bits(epsilon), **sizes, RANK=plan.rank, num_warps=8
-    )
+    launch(_orthonormal, units, factors, plan.table, *numbers, float64_bits(epsilon), **sizes, num_warps=_WARPS)

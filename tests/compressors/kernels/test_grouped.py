@@ -81,6 +81,17 @@ def test_steps_are_those_of_numba(compressor: PowerSGD) -> None:
         assert close(found, run(compressor, gradients, "cpu"))
 
 
+def test_long_vectors_are_read_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients = [[draw_gaussian(shape, 100 * step + unit) for unit, shape in enumerate(SHAPES)] for step in range(3)]
+    gradients[1][3:] = [torch.zeros(shape) for shape in SHAPES[3:]]
+    found = []
+    for whole, block in ((16384, 8192), (64, 64)):
+        monkeypatch.setattr(MODULES["powersgd"], "_WHOLE", whole)
+        monkeypatch.setattr(MODULES["powersgd"], "_BLOCK", block)
+        found.append(run(PowerSGD(rank=4, epsilon=1e-3), gradients, DEVICE))
+    assert close(*found)
+
+
 def test_launches_do_not_grow_with_the_units(launches: list[str]) -> None:
     counts = []
     for copies in (1, 5):
