@@ -163,9 +163,9 @@ def _read_packed(kernels: ModuleType, payload: torch.Tensor, blocks: Sequence[Bl
             kept = torch.arange(some.number * some.elements, device=payload.device)
         if kept is None:
             return None
-        found.append(kept + element)
+        found.append(kept + element if element else kept)
         byte, element = byte + some.size, element + some.number * some.elements
-    return torch.cat(found)
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def read(

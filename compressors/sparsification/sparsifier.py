@@ -384,6 +384,9 @@ def begin(
     blocks: Sequence[Blocks] = (),
 ) -> None:
     """Write the header and the positions of a payload."""
-    header = torch.frombuffer(bytearray(plan.header(extra)), dtype=torch.uint8)
-    payload[: positions.HEADER] = header.to(payload.device)
+    header, data = payload[: positions.HEADER], plan.header(extra)
+    if buffers.is_aligned(header, positions.HEADER):  # as a number: a copy from main memory would wait for a GPU
+        header.view(torch.int64).fill_(int.from_bytes(data, "little", signed=True))
+    else:
+        header.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
     positions.write(kernels, kept, plan, payload[positions.HEADER : positions.HEADER + plan.size], blocks)
