@@ -52,7 +52,7 @@ def _signs(bits, index, exists, key, fair) -> tl.tensor:
 
 
 @triton.jit
-def _write_bits(payload, codes, size, BLOCK: tl.constexpr, WORDS: tl.constexpr) -> None:
+def write_bits(payload, codes, size, BLOCK: tl.constexpr, WORDS: tl.constexpr) -> None:
     """Write this program's bits, (BLOCK,) int32, into a payload of `size` bytes; if WORDS, it is aligned."""
     size = size.to(tl.int64)
     if WORDS:
@@ -93,7 +93,7 @@ def _encode(
     index, exists = _places(count, BLOCK, ALIGNED)
     bits = tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True)
     tl.atomic_max(largest, tl.max(bits & MAGNITUDE, axis=0), sem="relaxed")
-    _write_bits(payload, tl.where(exists, _signs(bits, index, exists, key, 1), 0), size, BLOCK, WORDS)
+    write_bits(payload, tl.where(exists, _signs(bits, index, exists, key, 1), 0), size, BLOCK, WORDS)
 
 
 @triton.jit(do_not_specialize=["count", "size", "key", "beta", "rest"])
@@ -122,7 +122,7 @@ def _encode_momentum(
     tl.store(momentum + index, new, mask=exists)
     bits = tl.where(exists, new, 0.0).to(tl.int32, bitcast=True)
     tl.atomic_max(largest, tl.max(bits & MAGNITUDE, axis=0), sem="relaxed")
-    _write_bits(payload, tl.where(exists, _signs(bits, index, exists, key, 1), 0), size, BLOCK, WORDS)
+    write_bits(payload, tl.where(exists, _signs(bits, index, exists, key, 1), 0), size, BLOCK, WORDS)
 
 
 @triton.jit(do_not_specialize=["count", "size"])
@@ -153,7 +153,7 @@ def _encode_scaled(
         store_words(payload, first, tl.zeros((2,), tl.int32) + mean, first == 0)
     bits = tl.load(x + index, mask=exists, other=0.0).to(tl.int32, bitcast=True)
     signs = tl.where((mean == 0) | (mean >= INFINITY), 0, _signs(bits, index, exists, key, fair))
-    _write_bits(payload + 4, tl.where(exists, signs, 0), size - 4, BLOCK, WORDS)
+    write_bits(payload + 4, tl.where(exists, signs, 0), size - 4, BLOCK, WORDS)
 
 
 def _sizes(x: torch.Tensor, payload: torch.Tensor) -> dict[str, Any]:

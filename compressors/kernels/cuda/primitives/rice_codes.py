@@ -64,7 +64,7 @@ def _read_code(windows, bit, end, parameter) -> tl.tensor:
 
 
 @triton.jit
-def _enter_groups(maps, heads, lows, entries, groups, states, group, LANES: tl.constexpr) -> None:
+def enter_groups(maps, heads, lows, entries, groups, states, group, LANES: tl.constexpr) -> None:
     """Write for every group its state and the number of codes before it, as in a map, and the sum of their low bits.
 
     `entries` (2, groups) gets them; `heads` and `lows` are room for LANES numbers each.
@@ -150,7 +150,7 @@ def _map_chunks(
     tl.store(maps + first + lane, own, mask=real)
     tl.debug_barrier()
     if tl.atomic_add(done, 1, sem="acq_rel") == tl.num_programs(0) - 1:
-        _enter_groups(maps, heads, lows, entries, tl.num_programs(0), states, group, LANES)
+        enter_groups(maps, heads, lows, entries, tl.num_programs(0), states, group, LANES)
 
 
 @triton.jit(do_not_specialize=["size", "chunks", "groups", "count", "n", "parameter", "group"])

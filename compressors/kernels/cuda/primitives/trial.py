@@ -18,7 +18,7 @@ _OLDEST = (3, 6)
 
 
 @triton.jit
-def _write_one(out) -> None:
+def write_one(out) -> None:
     tl.store(out, 1)
 
 
@@ -30,7 +30,7 @@ def find_fault() -> str | None:
         return None
     try:
         out = torch.zeros(1, dtype=torch.int32, device="cuda")
-        launch(_write_one, 1, out)
+        launch(write_one, 1, out)
         return None if out.item() == 1 else "Triton starts no kernel"
     except Exception as error:  # of a compiler, a linker, a driver, a file system
         lines = str(error).strip().splitlines() or [type(error).__name__]
