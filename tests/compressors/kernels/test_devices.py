@@ -216,7 +216,16 @@ def test_sums_of_floats_are_in_the_hands_of_two_functions() -> None:
     integers = {
         *("packing.pack", "packing.pack_words", "selection._next_digit", "selection._count_kept", "selection._collect"),
         *("selection._find_bound", "selection._find_candidates", "selection._running_sums"),
-        *("sparse._rice", "signs._decode_add", "signs._read_bits", "onebit._halves", "atomo._split"),
+        *(
+            "sparse._count_bits",
+            "bitmaps._count_set",
+            "bitmaps._list_set",
+            "randomk._mark",
+            "signs._decode_add",
+            "signs._read_bits",
+            "onebit._halves",
+            "atomo._split",
+        ),
         *("chunks._select", "eden._decode_add"),
         *("exceedances._exceedances", "exceedances._products", "elias._measure", "elias._write"),
     }
