@@ -37,6 +37,7 @@ COMMENT = re.compile(r"\s{2,}\S.*| +# .*")
 PART = re.compile(r"[A-Z\s]\.\.\.(?!\S)|\s\[[A-Z-]|->")
 NO_COMMANDS = [
     "kill -USR1",
+    "make gpu",
     'gradsweep.load("output")',
     'model.register_comm_hook(*gradsweep.ddp_hook("topk", ratio=0.01))',
 ]

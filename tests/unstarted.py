@@ -104,6 +104,7 @@ def multirun(_: str) -> None:
         mock.patch.object(launch, "execute", check),
         mock.patch.object(probe, "probe_points", check),
         mock.patch.object(machine, "has_gpu_driver", lambda: "device=cuda" in sys.argv),
+        mock.patch.object(machine, "torch_has_gpus", lambda: True),
     ):
         runpy.run_path(str(ROOT / "multirun.py"), run_name="__main__")
 

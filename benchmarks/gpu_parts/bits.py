@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.gpu_parts.methods import FLAT, list_methods, use_reference
+from benchmarks.gpu_parts.methods import FLAT, list_methods
 from benchmarks.gpu_parts.results import Context
 from compressors.base import Compressor, Cooperative
 from compressors.commands import single_worker
@@ -57,7 +57,7 @@ def compare(compressor: Compressor, x: torch.Tensor, reference: bool = True) -> 
         ours = _take_steps(compressor, x, lambda: single_worker.copy_without_state(compressor))
     if set(used.values()) <= {"torch"} or not reference:
         return None
-    with use_reference():
+    with backend.use("torch"):
         theirs = _take_steps(compressor, x, lambda: single_worker.copy_without_state(compressor))
     different = [
         f"{what} of step {step}: {count_different(mine, other)}"

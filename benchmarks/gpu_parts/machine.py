@@ -27,7 +27,7 @@ PACKAGES = {
     "matplotlib": "no picture",
     "torchvision": "ResNet-50 is ours, with a 3x3 stem on 56 x 56 pixels",
 }
-"""What is left out where a package is missing."""
+"""The packages that need not be there, and the line on what is left out without each."""
 
 
 def run(context: Context) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import compressors
@@ -66,8 +66,9 @@ def list_methods(context: Context) -> list[str]:
     """Return all methods with their defaults, the most used ones first."""
     if context.dry and not context.full:
         return ["none", "qsgd", "topk,ratio=0.01", "powersgd,rank=2"]
+    first = {parse(name): name for name in FIRST}
     known = [name for name in compressors.registry() if name not in SLOW or context.full]
-    return [*(name for name in dict.fromkeys([*FIRST, *known]) if name not in LAST), *LAST]
+    return [*FIRST, *(name for name in known if name not in LAST and parse(name) not in first), *LAST]
 
 
 def list_resnet50(classes: int = 1000, dry: bool = False) -> Shapes:
@@ -151,15 +152,9 @@ def _decode(worker: Worker, reading: Callable[[], contextlib.AbstractContextMana
 
 def _measure_torch(compressor: Compressor, room: Gradients, device: str) -> float:
     """Return the copies of the reference in torch, which runs on the same device."""
-    with use_reference():
+    with backend.use("torch"):
         worker = Worker(compressor, room)
         return sum(timing.measure(one, room.copy, device, 1).copies for one in (worker.encode, worker.decode))
-
-
-@contextlib.contextmanager
-def use_reference() -> Iterator[None]:
-    with backend.use("torch"):
-        yield
 
 
 def _finish(worker: Worker) -> None:

@@ -78,7 +78,7 @@ def _format_machine(records: Iterable[Record]) -> str:
     lines = []
     for one in records:
         if one["case"] == "versions":
-            shown = {key: value for key, value in one.items() if key not in ("part", "case")}
+            shown = {key: value for key, value in one.items() if key not in ("part", "case", "at_s")}
             lines.append("- " + ", ".join(f"{key} {value}" for key, value in shown.items()))
         elif "gb_per_s" in one:
             lines.append(f"- {one['case']}: {one['us']:.1f} us, {one['gb_per_s']:.0f} GB/s read and written")
@@ -155,15 +155,17 @@ def draw(path: Path, records: Iterable[Record]) -> bool:
 
     rows.sort(key=lambda one: -one["copies"])
     names = [one["case"] for one in rows]
-    encode, decode = ([one[part]["copies"] for one in rows] for part in ("encode", "decode"))
     figure, axes = pyplot.subplots(figsize=(8, 0.22 * len(rows) + 1.2))
-    axes.barh(names, [one["copies"] for one in rows], color="#c44e52", label="decode")
-    axes.barh(names, encode, color="#4c72b0", label="encode")
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.plot([one["encode"]["copies"] for one in rows], names, "o", color="#4c72b0", fillstyle="none", label="encode")
+    axes.plot([one["decode"]["copies"] for one in rows], names, "x", color="#dd8452", label="decode")
+    axes.plot([one["copies"] for one in rows], names, "o", color="#222222", markersize=5, label="both")
     reference = [(one["torch"], name) for one, name in zip(rows, names, strict=True) if "torch" in one]
     if reference:
-        axes.plot(*zip(*reference, strict=True), "k|", label="both, reference in torch")
-    axes.axvline(4, color="grey", linewidth=0.8)
+        axes.plot(*zip(*reference, strict=True), "|", color="#888888", markersize=9, label="both, reference in torch")
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("device copies of the gradient (25.6 M float32)")
     axes.tick_params(axis="y", labelsize=7)
     axes.legend(fontsize=7)

@@ -21,7 +21,7 @@ LINES, SUMMARY = "gpu.jsonl", "gpu.json"
 
 @dataclasses.dataclass
 class Context:
-    """What every part needs to know: its name, where its results go, and when it must be done.
+    """The name of a part, the folder of its results, and its deadline.
 
     Attributes:
         device: "cuda", or "cpu" in a dry run.

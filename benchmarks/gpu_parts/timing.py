@@ -18,14 +18,14 @@ _ROUND_S = 0.015
 """Seconds of a row of repetitions, about; a slow operation is a row of one."""
 _ROUNDS = 5
 _CYCLES_PER_S = 2e9
-"""Of a GPU, about: what it is kept busy with before a row need not be exact."""
+"""The approximate clock of a GPU, for the time that it is kept busy before a row."""
 _MOST_LAUNCHES = 500
 """In a row; the host waits when some thousand are enqueued."""
 _WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "hipStreamSynchronize", "hipEventSynchronize")
 
 
 class Cost(NamedTuple):
-    """What an operation costs.
+    """The time of an operation.
 
     Attributes:
         seconds: of one of a row of repetitions, by the device's clock; the host has enqueued the row before it begins.
@@ -43,7 +43,7 @@ class Cost(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """What the profiler has seen of one call: launches, waits of the host, seconds of the device, longest kernels."""
+    """The launches, the waits of the host, the seconds of the device and the longest kernels of one call."""
 
     launches: int
     waits: int

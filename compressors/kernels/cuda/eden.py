@@ -12,15 +12,10 @@ import torch
 import triton
 import triton.language as tl
 
+from compressors import flags
 from compressors.kernels.buffers import write_floats
 from compressors.kernels.cuda.hadamard import count_folds, find_places, rotate, rotate_back, sections
-from compressors.kernels.cuda.primitives.launch import (
-    float64_bits,
-    is_refused,
-    launch,
-    make_flag,
-    wrap_to_int64,
-)
+from compressors.kernels.cuda.primitives.launch import float64_bits, launch, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import load_words, pack_at, unpack_at
 from compressors.kernels.cuda.scales import LARGEST, add_to, canonical, factor_of, norms, read_scales
 from compressors.kernels.cuda.sums import combine
@@ -128,9 +123,9 @@ def encode(x: torch.Tensor, key: int, bits: int, block: int, unbiased: bool, pay
 
 
 def decode_add(payload: torch.Tensor, bits: int, block: int, weight: float, out: torch.Tensor) -> bool:
-    wrong = make_flag(out)
+    wrong = flags.make(out.device)
     for first, number, length, position in sections(len(out), block, bits, 8 + 4 * count_blocks(len(out), block)):
         numbers = len(out), block, first, position, float64_bits(weight)
         constants = {"LENGTH": length, "FOLDS": count_folds(length), "WIDTH": bits}
         launch(_decode_add, number, payload, out, wrong, _tables(bits, out.device)[2], *numbers, **constants)
-    return not is_refused(wrong)
+    return not flags.is_refused(wrong)

@@ -15,11 +15,12 @@ import torch
 import triton
 import triton.language as tl
 
+from compressors import flags
 from compressors.kernels import elias_omega as codes
 from compressors.kernels.buffers import read_floats, write_floats
 from compressors.kernels.cuda.primitives.buckets import tiling
 from compressors.kernels.cuda.primitives.elias_codes import GUARD, omega, or_bits, peek, read_omega
-from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag, wrap_to_int64
+from compressors.kernels.cuda.primitives.launch import float64_bits, launch, wrap_to_int64
 from compressors.kernels.cuda.qsgd import euclidean_norms, levels_of
 from compressors.kernels.cuda.scales import INFINITY, NAN, add_to, canonical, factor_of, largest_magnitudes
 from compressors.kernels.reference import elias as plain
@@ -213,11 +214,11 @@ def decode_add(payload: torch.Tensor, levels: int, bucket: int, field: int, weig
         return False
     words = torch.full((-(-len(streams) // 4) + GUARD,), -1, dtype=torch.int32, device=out.device)
     words.view(torch.uint8)[: len(streams)] = streams
-    wrong = make_flag(out)
+    wrong = flags.make(out.device)
     launch(
         _add_streams, -(-buckets // _STREAMS), words, _short_symbols(out.device), norms, sizes.cumsum(0), sizes, out,
         wrong, len(out), bucket, levels, float64_bits(weight), STREAMS=_STREAMS, PEEK=_PEEK, num_warps=1,
     )  # fmt: skip
     for numbers, part in rows(out, bucket) if has_spoilt else ():
         part[spoilt[numbers]] = math.nan
-    return not is_raised(wrong)
+    return not flags.is_raised(wrong)

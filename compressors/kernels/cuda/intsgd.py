@@ -6,7 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.launch import float64_bits, is_raised, launch, make_flag, wrap_to_int64
+from compressors import flags
+from compressors.kernels.cuda.primitives.launch import float64_bits, launch, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import load_words, store_words
 from compressors.kernels.cuda.primitives.streams import draw, stream_bits
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, add_to
@@ -54,12 +55,12 @@ def _decode_add(payload, out, count, factor, BITS: tl.constexpr, BLOCK: tl.const
 def encode(
     x: torch.Tensor, key: int, power: float, factor: float, limit: int, bits: int, payload: torch.Tensor
 ) -> bool:
-    wrong = make_flag(x)
+    wrong = flags.make(x.device)
     factors = float64_bits(power), float64_bits(factor), float64_bits(float(limit))
     launch(
         _encode, -(-len(x) // _BLOCK), x, payload, wrong, len(x), wrap_to_int64(key), *factors, BITS=bits, BLOCK=_BLOCK
     )  # fmt: skip
-    return not is_raised(wrong)
+    return not flags.is_raised(wrong)
 
 
 def decode_add(payload: torch.Tensor, factor: float, bits: int, out: torch.Tensor) -> None:

@@ -20,15 +20,16 @@ from compressors.kernels.cuda.primitives.launch import float64_bits, launch, pow
 from compressors.kernels.cuda.primitives.streams import splitmix64
 
 MOST_RANK = 8
-"""Of products that are bound by memory; a library is faster with more."""
+"""The highest rank up to which these products are faster than a library's: reading the matrix limits them."""
 MOST_VECTORS = 32
-"""Of a basis."""
+"""The most vectors of a basis."""
 _COLS = tl.constexpr(256)
 _LEFT_ROWS = 8
 _CHUNK = 64
 _SUMS, _SUM_COLS = 32, 32
-_WHOLE, _BLOCK, _WARPS = 16384, 8192, 16
-"""Elements of vectors that a program holds, and reads at a time of longer ones; its warps."""
+_WHOLE, _BLOCK = 16384, 8192
+"""How many elements of a basis a program keeps in registers, and how many it reads at a time if there are more."""
+_WARPS = 16
 _IN_THE_SPAN = tl.constexpr(0.1)
 
 
@@ -60,7 +61,7 @@ class Plan(NamedTuple):
     scratch: int
     rank: int
     longest: tuple[int, int]
-    """Of the rows and the columns."""
+    """The largest numbers of rows and of columns."""
 
 
 @functools.lru_cache(maxsize=64)

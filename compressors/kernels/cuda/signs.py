@@ -8,8 +8,9 @@ import torch
 import triton
 import triton.language as tl
 
+from compressors import flags
 from compressors.kernels.buffers import is_aligned
-from compressors.kernels.cuda.primitives.launch import float64_bits, is_refused, launch, make_flag, wrap_to_int64
+from compressors.kernels.cuda.primitives.launch import float64_bits, launch, wrap_to_int64
 from compressors.kernels.cuda.primitives.packing import (
     load_words,
     pack_at,
@@ -219,10 +220,10 @@ def _decode_add_scaled(
 
 
 def _add(kernel: Any, payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:
-    wrong = make_flag(out)
+    wrong = flags.make(out.device)
     numbers = len(out), len(payload), float64_bits(weight)
     launch(kernel, max(1, -(-len(out) // _BLOCK)), payload, out, wrong, *numbers, **_sizes(out, payload))
-    return not is_refused(wrong)
+    return not flags.is_refused(wrong)
 
 
 def decode_add(payload: torch.Tensor, weight: float, out: torch.Tensor) -> bool:

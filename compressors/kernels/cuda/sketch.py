@@ -10,8 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
+from compressors import flags
 from compressors.kernels.buffers import read_floats, write_floats
-from compressors.kernels.cuda.primitives.launch import is_refused, launch, make_flag
+from compressors.kernels.cuda.primitives.launch import launch
 from compressors.kernels.cuda.primitives.packing import pack_at, unpack_at
 from compressors.kernels.cuda.scales import INFINITY, MAGNITUDE, NAN, add_to
 from compressors.kernels.quantiles import CELLS, Cut, buckets
@@ -88,10 +89,10 @@ def decode_add(payload: torch.Tensor, number: int, weight: float, out: torch.Ten
         return True
     means = read_floats(payload[: 4 * number])
     bits = means.view(torch.int32)
-    wrong = make_flag(out).copy_((((bits & MAGNITUDE.value) >= INFINITY.value) & (bits != NAN.value)).any())
+    wrong = flags.make(out.device).copy_((((bits & MAGNITUDE.value) >= INFINITY.value) & (bits != NAN.value)).any())
     values = (means.double() * weight).float()
     launch(
         _decode_add, -(-len(out) // _BLOCK), payload, values, out, wrong, len(out), number,
         WIDTH=(number - 1).bit_length(), BLOCK=_BLOCK,
     )  # fmt: skip
-    return not is_refused(wrong)
+    return not flags.is_refused(wrong)

@@ -10,8 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
+from compressors import flags
 from compressors.kernels.cuda.primitives.bitmaps import list_bits
-from compressors.kernels.cuda.primitives.launch import float64_bits, is_refused, launch, make_flag
+from compressors.kernels.cuda.primitives.launch import float64_bits, launch
 from compressors.kernels.cuda.primitives.packing import load_words, pack_codes, store_words, unpack_at
 from compressors.kernels.cuda.primitives.rice_codes import read_positions
 
@@ -88,9 +89,9 @@ def _read_int32(payload, indices, wrong, count, n, BLOCK: tl.constexpr) -> None:
 def read_int32(payload: torch.Tensor, n: int) -> torch.Tensor | None:
     count = len(payload) // 4
     indices = torch.empty(count, dtype=torch.int64, device=payload.device)
-    wrong = make_flag(payload)
+    wrong = flags.make(payload.device)
     launch(_read_int32, -(-count // _BLOCK), payload, indices, wrong, count, n, BLOCK=_BLOCK)
-    return None if is_refused(wrong) else indices
+    return None if flags.is_refused(wrong) else indices
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -113,9 +114,9 @@ def write_bitmap(indices: torch.Tensor, payload: torch.Tensor) -> None:
 
 def read_bitmap(payload: torch.Tensor, n: int, count: int) -> torch.Tensor | None:
     indices = torch.zeros(count, dtype=torch.int64, device=payload.device)
-    wrong = make_flag(payload)
+    wrong = flags.make(payload.device)
     list_bits(payload, n, indices, wrong)
-    return None if is_refused(wrong) else indices
+    return None if flags.is_refused(wrong) else indices
 
 
 @triton.jit(do_not_specialize=["count", "parameter"])
@@ -194,8 +195,8 @@ def _read_packed(payload, indices, wrong, count, elements, kept, WIDTH: tl.const
 def read_packed(payload: torch.Tensor, number: int, elements: int, kept: int, width: int) -> torch.Tensor | None:
     count = number * kept
     indices = torch.empty(count, dtype=torch.int64, device=payload.device)
-    wrong = make_flag(payload)
+    wrong = flags.make(payload.device)
     launch(
         _read_packed, -(-count // _BLOCK), payload, indices, wrong, count, elements, kept, WIDTH=width, BLOCK=_BLOCK
     )  # fmt: skip
-    return None if is_refused(wrong) else indices
+    return None if flags.is_refused(wrong) else indices

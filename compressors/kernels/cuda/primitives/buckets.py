@@ -9,7 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-from compressors.kernels.cuda.primitives.launch import float64_bits, is_refused, launch, make_flag, power_of_two
+from compressors import flags
+from compressors.kernels.cuda.primitives.launch import float64_bits, launch, power_of_two
 from compressors.kernels.cuda.primitives.packing import fill_words, pack_at, pack_words, word_pointer
 
 _TILE = 1024
@@ -82,12 +83,12 @@ def decode_tiles(
     the codes (`head` for each bucket), the bits of `weight` as float64, and `others`. If the constants have WIDTH, the
     bits of a code, WORDS is added to them.
     """
-    tiles, wrong = tiling(len(out), bucket), make_flag(out)
+    tiles, wrong = tiling(len(out), bucket), flags.make(out.device)
     if "WIDTH" in constants:
         constants["WORDS"] = tiles.fill_words(payload, constants["WIDTH"])
     numbers = head * tiles.buckets, float64_bits(weight)
     launch_tiles(kernel, tiles, (payload, out, wrong), *numbers, *others, **constants)
-    return not is_refused(wrong)
+    return not flags.is_refused(wrong)
 
 
 @triton.jit

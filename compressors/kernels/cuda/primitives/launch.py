@@ -20,12 +20,6 @@ from typing import Any
 import torch
 import triton
 
-from compressors import flags
-from compressors.flags import is_raised, is_refused
-
-__all__ = ["float64_bits", "is_raised", "is_refused", "launch", "make_flag", "power_of_two", "wrap_to_int64"]
-
-
 _compiled: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
 """By what a launch compiles for: the compiled kernel, and the values of its constants in order."""
 
@@ -71,11 +65,6 @@ def float64_bits(value: float) -> int:
     """Return the bits of a Python float as an integer: Triton would round the float itself to float32."""
     bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
     return bits
-
-
-def make_flag(like: torch.Tensor) -> torch.Tensor:
-    """Return a zero int32 on the device of `like`; a kernel sets it to 1 to report an error."""
-    return flags.make(like.device)
 
 
 def power_of_two(count: int) -> int:
