@@ -158,8 +158,9 @@ def _annotate_bar(axis: Axes, end: float, place: int, text: str, label: str, run
 
 
 def _label_values(figure: Figure, axes: Sequence[Axes], text: str) -> None:
-    """Label the axis of values; break the text into lines if it is wider than the figure, which then grows."""
-    lines = layouts.wrap_text(text, int(_CHARACTERS * figure.get_figwidth()))
+    """Label the axis of values; break the text into lines if it is wider than the axis, and let the figure grow."""
+    names = [line for label in axes[0].get_yticklabels() for line in label.get_text().splitlines()]
+    lines = layouts.wrap_text(text, int(_CHARACTERS * figure.get_figwidth()) - max(map(len, names), default=0))
     figure.set_figheight(figure.get_figheight() + _LINE * (len(lines) - 1))
     layouts.label_axes(axes, "\n".join(lines), "", "x")
     for axis in axes:

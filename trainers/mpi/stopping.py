@@ -96,8 +96,8 @@ class Agreement:
     two ranks takes 1 to 6 us longer).
 
     Args:
-        behind: by how many steps a worker may be behind the others (exchange.backup). `answer` then returns the answer
-            to the question of so many steps ago, because otherwise the workers would wait for each other here.
+        behind: `answer` returns the answer to the question of so many steps ago. Otherwise workers would wait for each
+            other here in steps in which they exchange less: with exchange.backup, local steps or neighbours.
     """
 
     def __init__(self, comm: MPI.Comm, behind: int = 0) -> None:

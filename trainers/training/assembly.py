@@ -31,6 +31,8 @@ from trainers.optimizers import schedules
 from trainers.optimizers.base import Optimizer
 from trainers.optimizers.schedules import Schedule
 from trainers.optimizers.update import build_update_setup
+from trainers.options.algorithms import Synchronous
+from trainers.options.optimizers import ZeroOneAdam
 from trainers.recording.progress import Progress
 from trainers.recording.recorder import Listener, Recorder
 from trainers.replica.replica import Replica, Shares
@@ -156,6 +158,16 @@ class Assembly(Worker):
         return {"tokens_per_second": rate, **({} if least is None else {"least_loss": least})}
 
 
+def find_lag(config: RunConfig) -> int:
+    """Return how many steps the allreduce of `Agreement` may take, so that no worker waits for it.
+
+    That is 0 if all workers exchange in every step. In others (local steps, neighbours) nobody waits for a network; the
+    allreduce has log2(workers) rounds, and each of them may take a step, because MPI goes on when it is called.
+    """
+    exchange_all = isinstance(config.algorithm, Synchronous) and not isinstance(config.optimizer, ZeroOneAdam)
+    return 0 if exchange_all or config.workers == 1 else 1 + (config.workers - 1).bit_length()
+
+
 def build_worker(config: RunConfig, comm: MPI.Comm, link: Link | None = None) -> Worker:
     """Build the objects with which a worker computes its steps, ready for the first step.
 
@@ -216,7 +228,7 @@ def assemble(config: RunConfig, comm: MPI.Comm, directory: Path, link: Link | No
         listeners=listeners,
     )
     keeper = Keeper(config, comm, directory, Training(replica, algorithm, worker.schedule, recorder), began)
-    agreement = Agreement(comm, algorithm.setup.exchange.may_lag)
+    agreement = Agreement(comm, max(algorithm.setup.exchange.may_lag, find_lag(config)))
     return Assembly(
         **vars(worker), recorder=recorder, keeper=keeper, agreement=agreement, trackers=trackers, meter=meter
     )

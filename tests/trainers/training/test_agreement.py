@@ -1,0 +1,59 @@
+"""The workers agree on a stop without waiting for it in steps in which they exchange nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.trainers.configs import compose_config
+from trainers.config import run_config
+from trainers.mpi import stopping
+from trainers.mpi.stopping import NOTHING, STOP, Agreement
+from trainers.training.assembly import find_lag
+
+
+@pytest.mark.parametrize(
+    ("changes", "lag"),
+    [
+        ({}, 0),
+        ({"algorithm": {"name": "local_sgd", "steps": 30}}, 3),
+        ({"algorithm": {"name": "local_sgd", "steps": 30}, "workers": 1}, 0),
+        ({"algorithm": {"name": "local_sgd"}, "workers": 5}, 4),
+        ({"algorithm": "noloco", "workers": 2}, 2),
+        ({"algorithm": "dpsgd"}, 3),
+        ({"optimizer": "zero_one_adam"}, 3),
+    ],
+)
+def test_answers_may_be_late_where_workers_do_not_all_exchange(changes: dict[str, Any], lag: int) -> None:
+    config = run_config.parse(compose_config(**{"workers": 4, **changes}))
+    assert find_lag(config) == lag
+
+
+class Slow:
+    """A communicator whose allreduce ends when it has been called `rounds` more times; nobody may wait for it."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds, self.calls = rounds, 0
+
+    def Iallreduce(self, mine: list[Any], most: list[Any], operation: object) -> Slow.Request:  # noqa: N802
+        self.calls += 1
+        most[0][:] = mine[0]
+        return self.Request(self, self.calls + self.rounds)
+
+    class Request:
+        def __init__(self, comm: Slow, ends: int) -> None:
+            self.comm, self.ends = comm, ends
+
+        def Wait(self) -> None:  # noqa: N802
+            assert self.comm.calls >= self.ends, "a worker waits"
+
+
+def test_nobody_waits_for_a_late_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    agreement: Any = Agreement(Slow(3), behind=3)  # type: ignore[arg-type]
+    answers = []
+    for step in range(1, 9):
+        monkeypatch.setattr(stopping, "_requested", step >= 3)
+        agreement.ask()
+        answers.append(agreement.answer())
+    assert answers == [NOTHING] * 5 + [STOP] * 3  # the signal before step 3 is answered after step 6
