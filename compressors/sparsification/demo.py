@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -130,7 +131,8 @@ class DeMo(Chunked):
             return super().unpack_at(payload, shape, device, key)
         payload, kernels = buffers.receive(payload, device), backend.load("sparse", device)
         n = count_elements(shape)
-        plan, places, extra = positions.read(kernels, payload, n, self.blocks(shape))
+        size_signs = functools.partial(compute_packed_size, width=1)
+        plan, places, extra = positions.read(kernels, payload, n, self.blocks(shape), size_signs)
         rest = payload[positions.HEADER + plan.size :]
         count = plan.count
         padding = bool(count % 8 and len(rest) and rest[-1] >> count % 8)

@@ -26,7 +26,7 @@ Nothing here loads torch; tensors are worked on by the kernels `sparse`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
 from compressors.base import CorruptPayload
@@ -169,9 +169,16 @@ def _read_packed(kernels: ModuleType, payload: torch.Tensor, blocks: Sequence[Bl
 
 
 def read(
-    kernels: ModuleType, payload: torch.Tensor, n: int, blocks: Sequence[Blocks] = ()
+    kernels: ModuleType,
+    payload: torch.Tensor,
+    n: int,
+    blocks: Sequence[Blocks] = (),
+    size_values: Callable[[int], int | None] = lambda count: None,
 ) -> tuple[Plan, torch.Tensor | None, int]:
     """Read the beginning of `payload`; return the plan, the positions (int64; None for a dense payload), and `extra`.
+
+    `size_values` returns the number of bytes behind the positions of so many elements, or None if it varies. If it is
+    known, a GPU need not be waited for to know where delta codes end.
 
     Raises:
         CorruptPayload: `write` cannot have written it for n elements.
@@ -197,8 +204,11 @@ def read(
         length = 4 * count
         indices = kernels.read_int32(rest[:length], n) if len(rest) >= length else None
     else:
-        part = rest[: _bound_delta(n, count, parameter)]
-        indices, length = kernels.read_delta(part, n, count, parameter) if count <= 8 * len(part) else (None, 0)
+        most, behind = _bound_delta(n, count, parameter), size_values(count)
+        length = most if behind is None else len(rest) - behind
+        part = rest[: max(0, length)]
+        fits = length <= most and count <= 8 * len(part)
+        indices, length = kernels.read_delta(part, n, count, parameter, behind is not None) if fits else (None, 0)
     if indices is None:
         raise CorruptPayload(f"no {count} ascending positions below {n}")
     return Plan(coding, parameter, count, length), indices, extra

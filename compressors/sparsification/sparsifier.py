@@ -199,8 +199,14 @@ class Sparsifier(Compressor):
         index = None if count is None else positions.size(self.indices, n, count, blocks)
         if count is None or index is None:
             return None
-        values = _PLAIN[self.values] * count if self.chained is None else self.chained.payload_size((count,))
+        values = self.size_values(count)
         return None if values is None else positions.HEADER + index + values
+
+    def size_values(self, count: int) -> int | None:
+        """Return the number of bytes of the values of `count` kept elements; None if it varies."""
+        if self.chained is not None:
+            return self.chained.payload_size((count,))
+        return 4 if self.values == "mean" else _PLAIN[self.values] * count
 
     def compress(self, x: torch.Tensor, key: Key, out: torch.Tensor | None = None) -> torch.Tensor:
         flat = buffers.as_float32(x)
@@ -311,7 +317,8 @@ class Sparsifier(Compressor):
         Raises:
             CorruptPayload: `compress` cannot have written it for a tensor of n elements.
         """
-        plan, kept, extra = positions.read(backend.load("sparse", payload.device), payload, n, blocks)
+        kernels = backend.load("sparse", payload.device)
+        plan, kept, extra = positions.read(kernels, payload, n, blocks, self.size_values)
         rest = payload[positions.HEADER + plan.size :]
         count = n if plan.is_dense else plan.count
         inner, width = self.chained, _PLAIN.get(self.values)

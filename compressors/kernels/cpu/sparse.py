@@ -244,10 +244,12 @@ def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) ->
     _write_delta(indices.numpy(), parameter, payload.numpy())
 
 
-def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor | None, int]:
+def read_delta(
+    payload: torch.Tensor, n: int, count: int, parameter: int, is_whole: bool = False
+) -> tuple[torch.Tensor | None, int]:
     indices = torch.empty(count, dtype=torch.int64)
     length = int(_read_delta(payload.numpy(), n, parameter, indices.numpy()))
-    return (None, 0) if length < 0 else (indices, length)
+    return (None, 0) if length < 0 or (is_whole and length < len(payload)) else (indices, length)
 
 
 def add_at(indices: torch.Tensor, values: torch.Tensor, weight: float, out: torch.Tensor) -> None:

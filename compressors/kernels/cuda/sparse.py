@@ -153,8 +153,10 @@ def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) ->
     payload.copy_(words.view(torch.uint8)[: len(payload)])
 
 
-def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor | None, int]:
-    return read_positions(payload, n, count, parameter)
+def read_delta(
+    payload: torch.Tensor, n: int, count: int, parameter: int, is_whole: bool = False
+) -> tuple[torch.Tensor | None, int]:
+    return read_positions(payload, n, count, parameter, is_whole)
 
 
 @triton.jit(do_not_specialize=["count", "weight"])

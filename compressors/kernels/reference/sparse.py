@@ -64,10 +64,12 @@ def write_delta(indices: torch.Tensor, parameter: int, payload: torch.Tensor) ->
     payload.copy_((bits.view(-1, 8) << torch.arange(8, device=bits.device)).sum(1).to(torch.uint8))
 
 
-def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor | None, int]:
+def read_delta(
+    payload: torch.Tensor, n: int, count: int, parameter: int, is_whole: bool = False
+) -> tuple[torch.Tensor | None, int]:
     """Return `count` positions and the number of bytes read; None if `payload` does not hold them.
 
-    It does not hold them either if the last byte is not padded with zeros. The start of a code depends on all codes
+    It does not hold them either if the last byte is not padded with zeros or, with `is_whole`, if bytes follow. The start of a code depends on all codes
     before it. Behind a code whose unary part ends with some set bit, the next code's ends with the first set bit from
     1 + parameter bits later on. All of these bits are found by doubling: next, next of next, and so on.
     """
@@ -84,7 +86,7 @@ def read_delta(payload: torch.Tensor, n: int, count: int, parameter: int) -> tup
     ends = ones[found] + (1 + parameter)
     end = int(ends[-1]) if count else 0
     length = -(-end // 8)
-    if length > len(payload) or bool(bits[end : 8 * length].any()):
+    if length > len(payload) or (is_whole and length < len(payload)) or bool(bits[end : 8 * length].any()):
         return None, 0
     starts = torch.cat([ends.new_zeros(1), ends])[:count]
     gaps = (ends - starts - (1 + parameter)) << parameter

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from compressors import flags
+from compressors.base import CorruptPayload
 from compressors.kernels.cpu import sparse as numba
 from tests.compressors.kernels.test_cuda import MODULES, both, interpreter, on_device
 
@@ -34,16 +36,29 @@ def write_codes(parameter: int, quotients: torch.Tensor, seed: int = 0) -> tuple
 def read_alike(payload: torch.Tensor, n: int, count: int, parameter: int) -> torch.Tensor | None:
     """Return what all implementations read, from an address that no word has."""
     held = on_device(torch.cat([payload.new_full((3,), 255), payload, payload.new_full((9,), 255)]))
-    results = [
-        FOUND.read_delta(held[3 : 3 + len(payload)], n, count, parameter),
-        EXPECTED.read_delta(payload, n, count, parameter),
-        numba.read_delta(payload, n, count, parameter),
-    ]
-    first, length = results[0]
-    for other, as_long in results[1:]:
-        assert (first is None) == (other is None)
-        assert first is None or (torch.equal(first.cpu(), other) and length == as_long)
+    for is_whole in (True, False):
+        results = [
+            FOUND.read_delta(held[3 : 3 + len(payload)], n, count, parameter, is_whole),
+            EXPECTED.read_delta(payload, n, count, parameter, is_whole),
+            numba.read_delta(payload, n, count, parameter, is_whole),
+        ]
+        first, length = results[0]
+        for other, as_long in results[1:]:
+            assert (first is None) == (other is None)
+            assert first is None or (torch.equal(first.cpu(), other) and length == as_long)
+        assert first is None or not is_whole or length == len(payload)
     return first
+
+
+def read_unchecked(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor, bool]:
+    """Return what is read as positions while flags are read together, and whether that is refused in the end."""
+    found = None
+    try:
+        with flags.read_together():
+            found, _ = FOUND.read_delta(on_device(payload), n, count, parameter, True)
+    except CorruptPayload:
+        return found, True
+    return found, False
 
 
 @pytest.mark.parametrize("parameter", range(32))
@@ -101,5 +116,11 @@ def test_payloads_that_no_encoder_writes_are_judged_alike(parameter: int) -> Non
         payload[at] ^= 1 << int(torch.randint(0, 8, (1,), generator=generator))
         judged.append(read_alike(payload, n, len(indices), parameter) is None)
         noise = torch.randint(0, 256, (at + 1,), generator=generator).to(torch.uint8)
-        read_alike(noise, n, min(n, 4 * (at + 1) // (parameter + 1)), parameter)
+        some_codes = min(n, 4 * (at + 1) // (parameter + 1))
+        for some, count in ((good, len(indices)), (payload, len(indices)), (noise, some_codes)):
+            read_alike(some, n, count, parameter)
+            expected = EXPECTED.read_delta(some, n, count, parameter, True)[0]
+            if count:
+                found, refused = read_unchecked(some, n, count, parameter)
+                assert refused == (expected is None) and bool(((found >= 0) & (found < n)).all())
     assert any(judged)

@@ -18,6 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
+from compressors import flags
 from compressors.kernels.cuda.primitives.launch import launch
 
 _LANES = 512  # at most 2^14 codes a group
@@ -157,7 +158,10 @@ def _map_chunks(
 def _write_positions(
     windows, maps, entries, indices, end, size, chunks, groups, count, n, parameter, group, BLOCK: tl.constexpr
 ) -> None:
-    """Write the positions that `count` codes mean; then, if they are good, the bit at which the codes end."""
+    """Write the positions that `count` codes mean; then, if they are good, the bit at which the codes end.
+
+    What is written as a position is below n, whatever the bits are.
+    """
     states = (parameter + 1).to(tl.int64)
     chunk = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     real = chunk < chunks
@@ -176,7 +180,7 @@ def _write_positions(
         found, field, bit = _read_code(windows + chunk * states, bit, stop, parameter)
         low += field
         index = ((32 * chunk * states + bit - (place + 1) * states) << parameter) + low + place
-        tl.store(indices + place, index, mask=found & (place < count))
+        tl.store(indices + place, tl.minimum(tl.maximum(index, 0), n - 1), mask=found & (place < count))
         is_last = found & (place == count - 1)
         last_bit = tl.where(is_last, bit, last_bit)
         last_index = tl.where(is_last, index, last_index)
@@ -188,14 +192,22 @@ def _write_positions(
     tl.store(end + tl.zeros((BLOCK,), tl.int32), behind, mask=good)
 
 
-def read_positions(payload: torch.Tensor, n: int, count: int, parameter: int) -> tuple[torch.Tensor | None, int]:
+@triton.jit(do_not_specialize=["size"])
+def _check_end(end, wrong, size) -> None:
+    """Set `wrong` unless the codes end in the last of `size` bytes."""
+    tl.store(wrong, ((tl.load(end) + 7) // 8 != size).to(tl.int32))
+
+
+def read_positions(
+    payload: torch.Tensor, n: int, count: int, parameter: int, is_whole: bool
+) -> tuple[torch.Tensor | None, int]:
     """Return the `count` positions below `n` whose gaps `payload` holds, and the number of bytes read.
 
-    None if it does not hold them, or if the last byte is not padded with zeros.
+    None if it does not hold them, or if the last byte is not padded with zeros; with `is_whole`, also if bytes follow.
     """
-    indices = torch.empty(count, dtype=torch.int64, device=payload.device)
+    indices = torch.zeros(count, dtype=torch.int64, device=payload.device)
     if not count or not len(payload):
-        return None if count else indices, 0
+        return None if count or (is_whole and len(payload)) else indices, 0
     states = parameter + 1
     group = (_LANES - 1) // states
     chunks = -(-len(payload) // (4 * states))
@@ -213,5 +225,9 @@ def read_positions(payload: torch.Tensor, n: int, count: int, parameter: int) ->
         _write_positions, -(-chunks // _BLOCK), windows, maps, entries, indices, end, size, chunks, groups, count, n,
         parameter, group, BLOCK=_BLOCK,
     )  # fmt: skip
+    if is_whole:  # so the number of bytes is known, and the flag need not be read at once
+        wrong = flags.make(payload.device)
+        launch(_check_end, 1, end, wrong, size)
+        return (None, 0) if flags.is_refused(wrong) else (indices, size)
     bits = int(end.item())
     return (indices, -(-bits // 8)) if bits else (None, 0)
