@@ -118,6 +118,8 @@ class Agreement:
 
     def answer(self) -> int:
         """Return the action on which the workers have agreed: NOTHING, SAVE or STOP, the same on all workers."""
+        if self._behind:
+            self._asked[-1][0].Test()  # MPI goes on with all of them when it is called
         if len(self._asked) <= self._behind:
             return NOTHING
         wanted = self._take()
