@@ -70,8 +70,9 @@ def read_delta(
     """Return `count` positions and the number of bytes read; None if `payload` does not hold them.
 
     It does not hold them either if the last byte is not padded with zeros or, with `is_whole`, if bytes follow. The
-    start of a code depends on all codes before it. Behind a code whose unary part ends with some set bit, the next code's ends with the first set bit from
-    1 + parameter bits later on. All of these bits are found by doubling: next, next of next, and so on.
+    start of a code depends on all codes before it. Behind a code whose unary part ends with some set bit, the next
+    code's ends with the first set bit from 1 + parameter bits later on. All of these bits are found by doubling: next,
+    next of next, and so on.
     """
     bits = _unpack_bits(payload)
     ones = bits.nonzero().flatten()
