@@ -68,4 +68,4 @@ def test_the_script_trains_under_torchrun_without_mpi(tmp_path: Path) -> None:
         [*launcher, "train.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("moved True") == 2
+    assert sorted(done.stdout.split()) == ["True", "True", "moved", "moved"]  # lines of two ranks may mix
