@@ -66,7 +66,7 @@ def list_methods(context: Context) -> list[str]:
     """Return all methods with their defaults, the most used ones first."""
     if context.dry and not context.full:
         return ["none", "qsgd", "topk,ratio=0.01", "powersgd,rank=2"]
-    first = {parse(name): name for name in FIRST}
+    first = {parse(name) for name in FIRST}
     known = [name for name in compressors.registry() if name not in SLOW or context.full]
     return [*FIRST, *(name for name in known if name not in LAST and parse(name) not in first), *LAST]
 

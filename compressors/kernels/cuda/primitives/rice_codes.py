@@ -195,7 +195,7 @@ def _write_positions(
 @triton.jit(do_not_specialize=["size"])
 def _check_end(end, wrong, size) -> None:
     """Set `wrong` unless the codes end in the last of `size` bytes."""
-    tl.store(wrong, ((tl.load(end) + 7) // 8 != size).to(tl.int32))
+    tl.store(wrong, 1, mask=(tl.load(end) + 7) // 8 != size)
 
 
 def read_positions(
