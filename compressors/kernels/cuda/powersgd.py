@@ -28,7 +28,7 @@ _LEFT_ROWS = 8
 _CHUNK = 64
 _SUMS, _SUM_COLS = 32, 32
 _WHOLE, _BLOCK = 16384, 8192
-"""The most elements of a basis that a program keeps in registers; the elements that it reads at a time of larger ones."""
+"""The most elements of a basis that a program keeps in registers; those that it reads at a time of larger ones."""
 _WARPS = 16
 _IN_THE_SPAN = tl.constexpr(0.1)
 
