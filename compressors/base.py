@@ -51,6 +51,8 @@ class Law:
 
 EXACT = Law(unbiased=True, omega=0.0, delta=1.0)
 """Q(x) = x."""
+ROUNDING = 0.01
+"""Relative variance below which a method is rounding, which needs no memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +130,15 @@ class Compressor(Checked, Stateless, ABC):
     def unbiased(self) -> bool:
         """Whether E[Q(x)] = x for every x (of a size that is worth compressing)."""
         return self.law((1024, 1024)).unbiased
+
+    @property
+    def needs_memory(self) -> bool:
+        """Whether training needs error feedback: Q is biased, and loses more than by rounding; signs have no memory."""
+        law = self.law((1024, 1024))
+        rounds = law.omega is not None and law.omega < ROUNDING
+        if law.unbiased or self.lossless or self.scale_free or rounds:
+            return False
+        return law.delta is not None or self.sparse or isinstance(self, Cooperative)
 
     @abstractmethod
     def law(self, shape: Sequence[int]) -> Law:

@@ -22,7 +22,6 @@ from compressors.base import Compressor
 from compressors.commands.method_specs import parse
 from gradsweep.errors import get_first_line
 from trainers import models
-from trainers.advise.methods import needs_memory
 from trainers.advise.mirror import Mirror
 from trainers.config.run_config import RunConfig, build_member
 from trainers.data.feeds import Batch
@@ -74,7 +73,7 @@ class Work:
         self, device: str, compressor: Compressor, compiled: bool, workers: int = 1, transport: str = "torch"
     ) -> RunConfig:
         """Return the config of a run, of one worker unless another number is given."""
-        memory = {"name": "residual" if needs_memory(compressor) else "none"}
+        memory = {"name": "residual" if compressor.needs_memory else "none"}
         options = dataclasses.asdict(compressor) | {"name": compressor.name}
         names: dict[str, Any] = {
             "trainer": "sgd",

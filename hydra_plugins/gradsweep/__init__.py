@@ -55,6 +55,7 @@ def run_points(
     from sweep.launch.execute import execute
     from trainers.config.run_config import parse
     from trainers.rules.idle_options import find_idle
+    from trainers.rules.remarks import describe_lost_errors
     from trainers.rules.resolve import resolve
 
     def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +70,17 @@ def run_points(
         configs = compose_them()
         if session.flags.probe_s is not None:
             return probe.probe_points(session, configs, typed, directory, check, fresh=fresh, whole=whole)
-        runs = execute(session, configs, typed, directory, resolve, idle=find_idle, fresh=fresh, whole=whole)
+        runs = execute(
+            session,
+            configs,
+            typed,
+            directory,
+            resolve,
+            idle=find_idle,
+            remark=describe_lost_errors,
+            fresh=fresh,
+            whole=whole,
+        )
         if configs[0]["sweep"]["dry_run"]:
             directories.remove_traces(directory)
         return runs

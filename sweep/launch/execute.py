@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from sweep.launch.session import Session
 from sweep.launch.take_to_end import run_or_leave
 from sweep.planning import invalid_points
 from sweep.provenance.file_owners import refuse_strangers
+from sweep.settings.race import ONLY
 from sweep.system.signals import Interrupted
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def execute(
     resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
     *,
     idle: Idle | None = None,
+    remark: Callable[[Iterable[Mapping[str, Any]]], list[str]] = lambda configs: [],
     fresh: bool,
     whole: bool = True,
 ) -> list[Run | None]:
@@ -53,6 +55,7 @@ def execute(
         overrides: key and value of each point's overrides, as typed.
         resolve: checks a config and replaces open values, such as null, by those that they mean.
         idle: finds typed options without effect, which are refused (`sweep/config/idle_options.py`).
+        remark: returns lines on points that can work but cost accuracy, to be printed (`trainers/rules/remarks.py`).
         fresh: the directory's name was generated for this sweep, so another name will do as well.
         whole: these are all points of the sweep; else they are a batch of a search, and further calls may follow.
 
@@ -83,6 +86,7 @@ def execute(
             dry_run.print_json(points, directory)
         else:
             dry_run.print_table(points, directory, verbosity.errors(), silent=silent)
+            _print_remarks(session, points, remark)
         return runs_of_points
     if not points.points:  # of a batch of a search
         _note_left_out(session, points, len(configs))
@@ -104,6 +108,8 @@ def execute(
         runs = sweep.lay_out(locations, points.swept, program, race=race, again=again, silent=silent)
         wanted = dict(zip(runs, points.points, strict=True))
         _note_left_out(session, points, len(configs))
+        if not again:
+            _print_remarks(session, points, remark)
         if len(wanted) < len(runs):
             equal = f"{len(runs)} points are {plural(len(wanted), 'run')}: what is the same is computed once"
             print_line(session.choose_verbosity(settings).info(), equal)
@@ -156,6 +162,15 @@ def _note_left_out(session: Session, points: Points, total: int) -> None:
         print_line(session.choose_verbosity(points.settings).info(), line)
     session.left_out += points.taken_out
     add_to_description(session.directory, points_left_out=invalid_points.summarise(session.left_out))
+
+
+def _print_remarks(
+    session: Session, points: Points, remark: Callable[[Iterable[Mapping[str, Any]]], list[str]]
+) -> None:
+    """Print what costs accuracy, unless only races are asked for."""
+    if points.points[0].race.mode != ONLY:
+        for line in remark(point.config for point in points.points):
+            print_line(session.choose_verbosity(points.settings).info(), line)
 
 
 def _load_torch_early(session: Session, points: Points) -> AbstractContextManager[None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import compressors
 from compressors import Compressor
-from compressors.base import Cooperative
+from compressors.base import ROUNDING
 from compressors.unit_state import Stateful
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean, one_of
@@ -17,9 +17,6 @@ from trainers.config.run_config import RunConfig, parse
 from trainers.rules.resolve import resolve
 
 BASELINE = "none"
-_SHAPE = (1024, 1024)
-_ROUNDING = 0.01
-"""Relative variance below which a method is rounding, which needs no memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +73,7 @@ def _configure(request: Request, name: str, workers: int) -> Method:
     if typed.get("name") != name:
         config["compressor"] = {"name": name}
     compressor = parse(config).compressor
-    memory = request.memory or ("residual" if needs_memory(compressor) else "none")
+    memory = request.memory or ("residual" if compressor.needs_memory else "none")
     if name == BASELINE and not request.memory:
         memory = "none"
     if not request.memory:
@@ -84,18 +81,6 @@ def _configure(request: Request, name: str, workers: int) -> Method:
     run = parse(resolve({**config, "workers": workers}))
     check_measurable(run, request)
     return Method(name, memory, run)
-
-
-def needs_memory(compressor: Compressor) -> bool:
-    """Tell whether a method trains well only with error feedback, by its law: it is biased, and contracts or drops."""
-    if compressor.unbiased or compressor.lossless or compressor.scale_free or _is_rounding(compressor):
-        return False
-    return compressor.law(_SHAPE).delta is not None or compressor.sparse or isinstance(compressor, Cooperative)
-
-
-def _is_rounding(compressor: Compressor) -> bool:
-    omega = compressor.law(_SHAPE).omega
-    return omega is not None and omega < _ROUNDING
 
 
 def describe_state(method: Method) -> str:
@@ -107,15 +92,14 @@ def describe_state(method: Method) -> str:
 
 def describe_needs(compressor: Compressor) -> str:
     """Return in words what the accuracy of a method needs, by its law."""
-    law = compressor.law(_SHAPE)
+    law = compressor.law((1024, 1024))
     if compressor.lossless:
         return "exact"
     if compressor.scale_free:
         return "sends directions only, needs another learning rate"
-    if _is_rounding(compressor):
-        assert law.omega is not None
+    if law.omega is not None and law.omega < ROUNDING:
         return f"rounds: error up to {100 * law.omega**0.5:.2g} %"
     if law.unbiased:
         variance = "" if law.omega is None else f", variance up to {1 + law.omega:.3g} times"
         return f"unbiased{variance}"
-    return "biased, needs error feedback" if needs_memory(compressor) else "random, not quite unbiased"
+    return "biased, needs error feedback" if compressor.needs_memory else "random, not quite unbiased"

@@ -66,11 +66,15 @@ def _describe(broken: dict[str, list[int]]) -> str:
     return f"{', '.join(works)}; else no: {reasons}" if works else f"no: {reasons}"
 
 
-def _build_table(head: list[str], cells: Callable[[Compressor], list[str]]) -> list[str]:
-    lines = ["| compressor | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
-    for name in compressors.registry():
-        lines.append(f"| {name} | " + " | ".join(cells(compressors.build(name))) + " |")
-    return lines
+def _build_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    head = list(head)
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def _tell_of_each(head: Iterable[str], cells: Callable[[Compressor], list[str]]) -> list[str]:
+    """Return a table with a row for each compressor."""
+    rows = ((name, *cells(compressors.build(name))) for name in compressors.registry())
+    return _build_table(("compressor", *head), rows)
 
 
 def build_page() -> str:
@@ -87,28 +91,47 @@ def build_page() -> str:
         *machine.RULES,
     )
     lines = [
-        *_build_table([f"exchange={name}" for name in _exchanges()], _describe_exchanges),
+        "## Compressors and exchanges",
         "",
-        "The next table has the memories, for the exchanges that the first table allows. A cell names the exchanges "
-        f"if only some of them work. With exchange=gossip only memory=none works ({_NUMBERS[MEMORY_RULES[-1]]}).",
+        *_tell_of_each((f"exchange={name}" for name in _exchanges()), _describe_exchanges),
         "",
-        *_build_table([f"memory={name}" for name in memories.REGISTRY], _describe_memories),
+        "## Compressors and memories",
         "",
-        *(f"{number}. {rule.describe()}" for rule, number in _NUMBERS.items()),
+        "A combination is in this table only if the table above allows its exchange. If a memory works with some "
+        "exchanges only, the cell names these exchanges. With exchange=gossip, only memory=none works (rule "
+        f"{_NUMBERS[MEMORY_RULES[-1]]}).",
         "",
-        "Other options may break further rules: `compressor.values=fp16` has sums of 16 bits, too. The following "
-        "rules hold for every compressor:",
+        *_tell_of_each((f"memory={name}" for name in memories.REGISTRY), _describe_memories),
         "",
-        *(f"- {rule.describe()}" for rule in others),
+        "## The rules that the two tables name",
         "",
-        "These values, which depend on other values, are also refused:",
+        "The tables assume the default options of each compressor. Other options may break a further rule. For "
+        "example, `compressor.values=fp16` makes a compressor one of 16-bit sums.",
+        "",
+        *_build_table(
+            ("rule", "refused", "reason", "valid instead"),
+            ((str(number), *rule.describe()) for rule, number in _NUMBERS.items()),
+        ),
+        "",
+        "## Rules for every compressor",
+        "",
+        *_build_table(("refused", "reason", "valid instead"), (rule.describe() for rule in others)),
+        "",
+        "## Values that depend on other values",
+        "",
+        "The program also refuses:",
         "",
         *(f"- {line}" for line in (*check.LINES, *phases.LINES, *validity.LINES)),
         "",
-        "The following options have an effect only together with other values. A typed option is refused if it has "
-        "no effect at any point of the grid that has it. Presets and defaults may contain such options:",
+        "## Options that may have no effect",
         "",
-        *(f"- {rule.when.words}: {rule.instead}" for rule in idle_options.RULES),
+        "With some values, or beside some values of other options, an option has no effect. The right column says "
+        "when it has one. A command that sets the option without an effect at any point of its grid is refused. "
+        "Presets and defaults may set such an option.",
+        "",
+        *_build_table(
+            ("option", "valid"), ((rule.when.words, rule.instead) for rule in idle_options.RULES)
+        ),
     ]
     return "\n".join(lines)
 

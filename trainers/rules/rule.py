@@ -131,10 +131,10 @@ class Rule:
         reason = _fill(self._reason, run)
         return f"{self.when.show(run)} with {self.forbids.show(run)}: {reason}"
 
-    def describe(self) -> str:
-        """Return the rule in words, for docs/reference/compatibility.md."""
-        reason = _FIELD.sub(r"\1", self._reason)
-        return f"{self.when.words} with {self.forbids.words}: {reason}"
+    def describe(self) -> tuple[str, str, str]:
+        """Return what the rule refuses, why, and what is valid instead, in words for docs/reference/compatibility.md."""
+        refused = f"{self.when.words} with {self.forbids.words}"
+        return refused, _FIELD.sub(r"\1", self.why), _FIELD.sub(r"\1", self.instead)
 
     @property
     def _reason(self) -> str:

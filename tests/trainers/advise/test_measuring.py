@@ -21,7 +21,7 @@ from compressors.policy.policy import Policy, Selector
 from tests.conftest import ROOT
 from tests.trainers.configs import compose_config
 from trainers.advise.bench import Times
-from trainers.advise.methods import describe_needs, needs_memory
+from trainers.advise.methods import describe_needs
 from trainers.advise.mirror import Mirror
 from trainers.advise.rounds import explain_slow
 from trainers.devices.stopwatch import Stopwatch
@@ -82,9 +82,9 @@ def test_cooperative_methods_take_their_rounds(name: str, kind: str, calls: int)
 
 
 def test_error_feedback_is_for_biased_methods() -> None:
-    wanted = {"topk": True, "powersgd": True, "onebit": True, "gtopk": True, "thresholdv": True}
+    wanted = dict.fromkeys(["topk", "powersgd", "acp_sgd", "onebit", "gtopk", "thresholdv"], True)
     wanted |= dict.fromkeys(["none", "qsgd", "fp16", "int8", "sign", "natural", "terngrad"], False)
-    assert {name: needs_memory(compressors.build(name)) for name in wanted} == wanted
+    assert {name: compressors.build(name).needs_memory for name in wanted} == wanted
     assert describe_needs(compressors.build("none")) == "exact"
     assert describe_needs(compressors.build("topk")) == "biased, needs error feedback"
     assert "variance" in describe_needs(compressors.build("qsgd"))
