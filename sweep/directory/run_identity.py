@@ -109,4 +109,4 @@ def explain_unfit(run: Run) -> str | None:
         return None
     if (_sign_config(run) or "").startswith(known):
         return None
-    return f"{run_directory.CONFIG} has been removed or changed; a resume writes it again"
+    return f"{run_directory.CONFIG} has been removed or changed; the sweep's command with sweep.resume= writes it again"

@@ -26,7 +26,7 @@ _DIRECTED_FILE = Condition(
 _OVERLAP = has("exchange.overlap", True)
 _BOTH_WAYS = has("algorithm", "choco", "deep_squeeze", "dcd", "ecd")
 _ONE_WAY = "neighbours must exchange messages in both directions"
-_WAITS = "the next gradient is that of mixed parameters, so that nothing is sent while it is computed"
+_WAITS = "a gradient is computed at mixed parameters, so all messages must have arrived before"
 _ORDER = "{algorithm=}, {algorithm.order=}"
 
 UNTUNED = Rule(
@@ -92,7 +92,7 @@ TOPOLOGY_RULES = (
     Rule(
         has("algorithm", "choco", "dcd", "ecd"),
         has("topology", "one_peer_exponential", "random_pairs"),
-        "neighbours keep state of each other, so they must stay the same",
+        "workers keep state of their neighbours, which must be the same in all steps",
         f"topology={_FIXED}",
     ),
     Rule(_BOTH_WAYS, _DIRECTED_FILE, _ONE_WAY, f"topology={_FIXED}"),

@@ -115,14 +115,14 @@ def test_without_neighbours_there_is_no_topology(algorithm: str) -> None:
         ),
         (
             {"exchange": {"overlap": True}},
-            "algorithm=choco, algorithm.order=adapt_then_combine with exchange.overlap=True: the next gradient is that "
-            "of mixed parameters, so that nothing is sent while it is computed; valid is exchange.overlap=false or "
+            "algorithm=choco, algorithm.order=adapt_then_combine with exchange.overlap=True: a gradient is computed at "
+            "mixed parameters, so all messages must have arrived before; valid is exchange.overlap=false or "
             "algorithm.order=combine_then_adapt",
         ),
         (
             {"algorithm": "sgp", "exchange": {"name": "gossip", "overlap": True}},
-            "algorithm=sgp with exchange.overlap=True: the next gradient is that of mixed parameters, so that nothing "
-            "is sent while it is computed; valid is exchange.overlap=false",
+            "algorithm=sgp with exchange.overlap=True: a gradient is computed at mixed parameters, so all messages "
+            "must have arrived before; valid is exchange.overlap=false",
         ),
         (
             {"algorithm": {"name": "choco", **COMBINE}, "precision": "fp16"},
@@ -227,8 +227,8 @@ def test_a_topology_that_so_many_workers_cannot_have(topology: Any, workers: int
 @pytest.mark.parametrize("algorithm", ["choco", "dcd", "ecd"])
 def test_who_remembers_neighbours_keeps_them(algorithm: str) -> None:
     assert refusal(algorithm=algorithm, topology="one_peer_exponential", workers=8) == (
-        f"algorithm={algorithm} with topology=one_peer_exponential: neighbours keep state of each other, so they "
-        f"must stay the same; valid is topology={SYMMETRIC}"
+        f"algorithm={algorithm} with topology=one_peer_exponential: workers keep state of their neighbours, "
+        f"which must be the same in all steps; valid is topology={SYMMETRIC}"
     )
 
 
