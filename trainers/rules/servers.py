@@ -12,7 +12,7 @@ _SYNCHRONISED = has("batch_norm", "synchronised")
 _FP16 = has("precision", "fp16")
 _LOCAL_STATISTICS = "batch_norm=averaged or local"
 _OTHER_PRECISION = "precision=bf16 or fp32"
-_UNSEEN = "the server does not see the values that choose the workers' compressors"
+_UNSEEN = "workers choose compressors by measurements that the server does not receive"
 _NO_LGRECO = "policy.lgreco.option=null"
 
 _BY_TORCH = has("exchange.transport", "torch")

@@ -41,7 +41,7 @@ _DECAYS = Condition("memory.beta other than 1", lambda run: read(run, "memory.be
 _RESIDUAL = "the residual is its momentum, which mu shrinks"
 _STEP_CLIPPED = "the exchanged values are a step of a fixed length"
 _MOMENTUM_CLIPPED = "the exchanged values are momenta"
-_OTHER_UNITS = "it keeps a part of gradients, which is no part of the workers' movement"
+_OTHER_UNITS = "it keeps a part of gradients, which is no part of the changes of parameters"
 
 
 def _is_kept_compressed(run: RunConfig) -> bool:
@@ -106,7 +106,7 @@ RULES = (
     ),
     Rule(given("clip.norm"), _DION, _STEP_CLIPPED, "clip.local_norm"),
     Rule(given("clip.value"), _DION, _STEP_CLIPPED, "clip.local_norm"),
-    Rule(_LOCAL_SGD, _DION, "its momenta are exchanged, not what workers have moved", "optimizer=muon"),
+    Rule(_LOCAL_SGD, _DION, "Dion exchanges momenta, and local SGD the changes of parameters", "optimizer=muon"),
     Rule(
         has("optimizer", "dgc_sgd"),
         has_other("memory", "dgc"),
@@ -159,8 +159,8 @@ RULES = (
     ),
     Rule(given("clip.norm"), _OF_MOMENTA, _MOMENTUM_CLIPPED, "clip.local_norm"),
     Rule(given("clip.value"), _OF_MOMENTA, _MOMENTUM_CLIPPED, "clip.local_norm"),
-    Rule(_LOCAL_SGD, _OF_MOMENTA, "it exchanges momenta, not what workers have moved", "optimizer=adam"),
-    Rule(_LOCAL_SGD, _DGC, "the workers' movement has momentum already", "another memory, or algorithm=sgd"),
+    Rule(_LOCAL_SGD, _OF_MOMENTA, "the optimizer exchanges momenta, and local SGD the changes of parameters", "optimizer=adam"),
+    Rule(_LOCAL_SGD, _DGC, "the changes of parameters have momentum already", "another memory, or algorithm=sgd"),
     Rule(
         _LOCAL_SGD, given("clip.local_norm"), "gradients are not exchanged", "clip.norm, of every worker's own gradient"
     ),

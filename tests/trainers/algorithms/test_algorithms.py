@@ -97,7 +97,7 @@ LOCAL = {"algorithm": "local_sgd"}
         (
             {"algorithm": {"name": "local_sgd", "from_step": 9}, "memory": "residual", "compressor": "topk"},
             "algorithm.from_step=9 with memory=residual: it keeps a part of gradients, which is no part of the "
-            "workers' movement; valid is memory=none or scaled_residual, or policy.start_step=9",
+            "changes of parameters; valid is memory=none or scaled_residual, or policy.start_step=9",
         ),
         (
             {"algorithm": {"name": "local_sgd", "from_step": 9}, "memory": "ef21", "compressor": "topk"},

@@ -573,7 +573,7 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         ({**DION, "clip": {"value": 1.0}}, "clip.value=1.0 with optimizer=dion: the exchanged values are a step"),
         (
             {**DION, "algorithm": "local_sgd"},
-            "algorithm=local_sgd with optimizer=dion: its momenta are exchanged, not what workers have moved; valid is",
+            "algorithm=local_sgd with optimizer=dion: Dion exchanges momenta, and local SGD the changes of parameters; valid is",
         ),
         (
             {**D_LION, "compressor": "sign_norm"},
@@ -589,7 +589,7 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         ),
         (
             {**D_LION, "algorithm": "local_sgd"},
-            "algorithm=local_sgd with optimizer=distributed_lion: it exchanges momenta, not what workers have moved",
+            "algorithm=local_sgd with optimizer=distributed_lion: the optimizer exchanges momenta, and local SGD the changes of parameters",
         ),
         (
             {**D_LION, "compressor": {"name": "sign", "aggregate": "mean"}}
@@ -618,7 +618,7 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         ),
         (
             {**ZERO_ONE, "algorithm": "local_sgd"},
-            "algorithm=local_sgd with optimizer=zero_one_adam: it exchanges momenta, not what workers have moved",
+            "algorithm=local_sgd with optimizer=zero_one_adam: the optimizer exchanges momenta, and local SGD the changes of parameters",
         ),
         (
             {**ZERO_ONE, "max_steps": 40},
