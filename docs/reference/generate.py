@@ -156,11 +156,11 @@ def build_columns() -> str:
         ),
         (
             "epochs",
-            "`report.epochs` and each run's epochs.csv have a row for each evaluation, which is at the end of every "
-            "`evaluate_every`-th epoch and of the run. Metrics of a task are further columns of the file, such as "
-            "`test_mae`. The last five columns are those of a [decentralised](../guide/decentralised.md) run, whose "
-            "`test_loss` and `test_accuracy` are those of the average of the workers' models. The first four of the "
-            "five are empty with `algorithm.evaluate_local=false`.",
+            "`report.epochs` and each run's epochs.csv have a row for each evaluation: after every `evaluate_every`-th "
+            "epoch or every `evaluate_every_steps`-th step, and at the end of the run. Metrics of a task are further "
+            "columns of the file, such as `test_mae`. The last five columns have values only in "
+            "[decentralised](../guide/decentralised.md) runs, where `test_loss` and `test_accuracy` are those of the "
+            "mean of the workers' models. With `algorithm.evaluate_local=false`, the first four of the five are empty.",
             epochs,
             columns.EPOCH_COLUMNS,
         ),

@@ -61,8 +61,8 @@ RULES = (
     Rule(
         _DECENTRALISED,
         Condition("clip.local_norm", lambda run: run.clip.local_norm is not None),
-        "gradients are not exchanged",
-        "clip.norm, of every worker's own gradient",
+        "workers send no gradients",
+        "clip.norm, here for each worker's gradient",
     ),
     Rule(
         _DECENTRALISED,

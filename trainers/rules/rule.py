@@ -1,11 +1,11 @@
 """Rules on options that do not go together; a rule's check, error line and line in the docs come from one object.
 
     Rule(has("algorithm", "local_sgd"), given("clip.local_norm"),
-         why="gradients are not exchanged", instead="clip.norm, of every worker's own gradient")
+         why="workers send no gradients", instead="clip.norm, here for each worker's gradient")
 
 refuses a run in which both hold, with
 
-    algorithm=local_sgd with clip.local_norm=1.0: gradients are not exchanged; valid is clip.norm, of every ...
+    algorithm=local_sgd with clip.local_norm=1.0: workers send no gradients; valid is clip.norm, here ...
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Rule:
         return f"{self.when.show(run)} with {self.forbids.show(run)}: {reason}"
 
     def describe(self) -> tuple[str, str, str]:
-        """Return what the rule refuses, why, and what is valid instead, in words for docs/reference/compatibility.md."""
+        """Return what the rule refuses, why, and what is valid instead, as words for the documentation."""
         refused = f"{self.when.words} with {self.forbids.words}"
         return refused, _FIELD.sub(r"\1", self.why), _FIELD.sub(r"\1", self.instead)
 

@@ -97,11 +97,11 @@ RULES = (
     Rule(
         _ZERO_ONE_ADAM,
         has("exchange", "hierarchical"),
-        "its dense rounds are sums over all workers",
+        "it also sends uncompressed gradients, in one sum over all workers",
         "exchange=auto, allgather or sharded",
     ),
     *(
-        Rule(_ZERO_ONE_ADAM, one, "workers have dense rounds and skipped ones without the server", "exchange=sharded")
+        Rule(_ZERO_ONE_ADAM, one, "in some steps workers exchange without the server, or nothing", "exchange=sharded")
         for one in (has("exchange.placement", "dedicated"), has_above("exchange.backup", 0))
     ),
     Rule(given("clip.norm"), _DION, _STEP_CLIPPED, "clip.local_norm"),
@@ -159,10 +159,18 @@ RULES = (
     ),
     Rule(given("clip.norm"), _OF_MOMENTA, _MOMENTUM_CLIPPED, "clip.local_norm"),
     Rule(given("clip.value"), _OF_MOMENTA, _MOMENTUM_CLIPPED, "clip.local_norm"),
-    Rule(_LOCAL_SGD, _OF_MOMENTA, "the optimizer exchanges momenta, and local SGD the changes of parameters", "optimizer=adam"),
+    Rule(
+        _LOCAL_SGD,
+        _OF_MOMENTA,
+        "the optimizer exchanges momenta, and local SGD the changes of parameters",
+        "optimizer=adam",
+    ),
     Rule(_LOCAL_SGD, _DGC, "the changes of parameters have momentum already", "another memory, or algorithm=sgd"),
     Rule(
-        _LOCAL_SGD, given("clip.local_norm"), "gradients are not exchanged", "clip.norm, of every worker's own gradient"
+        _LOCAL_SGD,
+        given("clip.local_norm"),
+        "workers send no gradients",
+        "clip.norm, here for each worker's gradient",
     ),
     Rule(
         _NO_DELAY,

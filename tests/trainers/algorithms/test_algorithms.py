@@ -55,7 +55,7 @@ LOCAL = {"algorithm": "local_sgd"}
         ),
         (
             {**LOCAL, "clip": {"local_norm": 1.0}},
-            "algorithm=local_sgd with clip.local_norm=1.0: gradients are not exchanged",
+            "algorithm=local_sgd with clip.local_norm=1.0: workers send no gradients",
         ),
         (
             {**LOCAL, "batch_norm": "synchronised"},

@@ -573,7 +573,7 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         ({**DION, "clip": {"value": 1.0}}, "clip.value=1.0 with optimizer=dion: the exchanged values are a step"),
         (
             {**DION, "algorithm": "local_sgd"},
-            "algorithm=local_sgd with optimizer=dion: Dion exchanges momenta, and local SGD the changes of parameters; valid is",
+            "algorithm=local_sgd with optimizer=dion: Dion exchanges momenta, and local SGD the changes of",
         ),
         (
             {**D_LION, "compressor": "sign_norm"},
@@ -589,7 +589,7 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         ),
         (
             {**D_LION, "algorithm": "local_sgd"},
-            "algorithm=local_sgd with optimizer=distributed_lion: the optimizer exchanges momenta, and local SGD the changes of parameters",
+            "algorithm=local_sgd with optimizer=distributed_lion: the optimizer exchanges momenta, and local",
         ),
         (
             {**D_LION, "compressor": {"name": "sign", "aggregate": "mean"}}
@@ -602,15 +602,15 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         ),
         (
             {**ZERO_ONE, "exchange": "hierarchical"},
-            "optimizer=zero_one_adam with exchange=hierarchical: its dense rounds are sums over all workers; valid is",
+            "optimizer=zero_one_adam with exchange=hierarchical: it also sends uncompressed gradients, in one sum",
         ),
         (
             {**ZERO_ONE, "exchange": {"name": "parameter_server", "placement": "dedicated"}},
-            "optimizer=zero_one_adam with exchange.placement=dedicated: workers have dense rounds and skipped ones wi",
+            "optimizer=zero_one_adam with exchange.placement=dedicated: in some steps workers exchange without the ser",
         ),
         (
             {**ZERO_ONE, "exchange": {"name": "parameter_server", "backup": 1}},
-            "optimizer=zero_one_adam with exchange.backup=1: workers have dense rounds and skipped ones without the",
+            "optimizer=zero_one_adam with exchange.backup=1: in some steps workers exchange without the server, or",
         ),
         (
             {**ZERO_ONE, "batch_norm": "synchronised"},
@@ -618,7 +618,7 @@ ONEBIT = {"optimizer": {"name": "onebit_adam", "freeze_steps": 7}, "compressor":
         ),
         (
             {**ZERO_ONE, "algorithm": "local_sgd"},
-            "algorithm=local_sgd with optimizer=zero_one_adam: the optimizer exchanges momenta, and local SGD the changes of parameters",
+            "algorithm=local_sgd with optimizer=zero_one_adam: the optimizer exchanges momenta, and local",
         ),
         (
             {**ZERO_ONE, "max_steps": 40},

@@ -34,5 +34,6 @@ def test_no_line_where_no_errors_are_lost(config: dict[str, Any]) -> None:
 
 
 def test_an_option_that_makes_a_compressor_unbiased_counts() -> None:
-    (line,) = describe_lost_errors([make_config({"name": "randomk"}), make_config({"name": "randomk", "unbiased": True})])
+    both = [make_config({"name": "randomk"}), make_config({"name": "randomk", "unbiased": True})]
+    (line,) = describe_lost_errors(both)
     assert line.startswith("compressor=randomk with")
