@@ -133,12 +133,14 @@ class Compressor(Checked, Stateless, ABC):
 
     @property
     def needs_memory(self) -> bool:
-        """Whether training needs error feedback: Q is biased, and loses more than by rounding; signs have no memory."""
+        """Whether training needs error feedback: Q is biased, by more than rounding.
+
+        Methods whose bias is small override it.
+        """
+        if self.scale_free:
+            return self.knows_rest
         law = self.law((1024, 1024))
-        rounds = law.omega is not None and law.omega < ROUNDING
-        if law.unbiased or self.lossless or self.scale_free or rounds:
-            return False
-        return law.delta is not None or self.sparse or isinstance(self, Cooperative)
+        return not (law.unbiased or self.lossless or (law.omega is not None and law.omega < ROUNDING))
 
     @abstractmethod
     def law(self, shape: Sequence[int]) -> Law:

@@ -64,10 +64,6 @@ class ACPSGD(Factored, Compressor, Stateful):
     rank: int = integer(4, low=1)
     min_compression_rate: float = number(2.0, low=1)
 
-    @property
-    def needs_memory(self) -> bool:
-        return True
-
     def law(self, shape: Sequence[int]) -> Law:
         return EXACT if self.get_factors(shape) is None else Law(omega=1.0)
 

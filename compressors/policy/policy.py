@@ -109,8 +109,11 @@ class Policy(Checked):
             raise InvalidParameter("lgreco.option", self.lgreco.option, valid)
         self.list_variants(compressor)
 
-    def check_length(self, epochs: int, steps: int | None = None) -> None:
+    def check_length(self, epochs: int, steps: int | None = None, exchanges: int | None = None) -> None:
         """Refuse settings that never come into force in a run of this many epochs, and steps if they are known.
+
+        Args:
+            exchanges: the number of exchanges in these steps; None: one in each step.
 
         Raises:
             InvalidParameter: there is such a setting; the message names it.
@@ -123,8 +126,9 @@ class Policy(Checked):
         if self.warmup == "list" and len(self.warmup_ratios) >= epochs:
             valid = f"a list shorter than the number of epochs ({epochs})"
             raise InvalidParameter("warmup_ratios", list(self.warmup_ratios), valid)
-        if steps is not None and self.lgreco.option is not None and self.lgreco.interval >= steps:
-            valid = f"an integer below the number of steps ({steps})"
+        exchanges = steps if exchanges is None else exchanges
+        if exchanges is not None and self.lgreco.option is not None and self.lgreco.interval >= exchanges:
+            valid = f"an integer below the number of {'steps' if exchanges == steps else 'exchanges'} ({exchanges})"
             raise InvalidParameter("lgreco.interval", self.lgreco.interval, valid)
         try:
             self.accordion.check_length(epochs)

@@ -66,6 +66,10 @@ class EDEN(Elementwise):
         heads = 8 + 4 * hadamard_blocks.count_blocks(count, self.block_size)
         return heads + hadamard_blocks.count_padded(count, self.block_size) * self.bits // 8
 
+    @property
+    def needs_memory(self) -> bool:
+        return self.scale != "unbiased"
+
     def law(self, shape: Sequence[int]) -> Law:
         # As levels grow with |y|, Chebyshev's sum inequality gives <y, c>^2 >= sum y^2 c^2 >= <c, c>, from which both
         # follow. It is reached by a y with a single nonzero element.

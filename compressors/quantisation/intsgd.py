@@ -83,6 +83,10 @@ class IntSGD(Compressor, Stateful):
             raise ValueError(f"intsgd with {self.bits} bits adds for 1 to {2 ** (self.bits - 1) - 1} workers")
         self._group.workers = workers
 
+    @property
+    def needs_memory(self) -> bool:
+        return False  # rounds at random; only clipping is biased
+
     def law(self, shape: Sequence[int]) -> Law:
         return Law()
 

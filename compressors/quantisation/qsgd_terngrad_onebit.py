@@ -174,6 +174,10 @@ class TernGrad(Bucketed):
         """The last step in which the workers agreed on scales, and these scales, by unit."""
         return {}
 
+    @property
+    def needs_memory(self) -> bool:
+        return False  # rounds at random; only clipping is biased
+
     def law(self, shape: Sequence[int]) -> Law:
         root = math.sqrt(self.length(shape))
         # The variance of an element is |x| (m - |x|). With m in units of the norm and n - 1 elements of the

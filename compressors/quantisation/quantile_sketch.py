@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import ClassVar
 
-from compressors.base import CorruptPayload, Law, compute_packed_size, count_elements
+from compressors.base import ROUNDING, CorruptPayload, Law, compute_packed_size, count_elements
 from compressors.kernels import buffers
 from compressors.lazy import torch
 from compressors.quantisation.elementwise import Elementwise
@@ -123,6 +123,11 @@ class Statistical(Codebook):
         from compressors.kernels.quantiles import bins_of_deviations  # loads numpy
 
         kernels.encode(x, self._buckets(x.numel()), payload, bins_of_deviations(self.sigmas, self.most))
+
+    @property
+    def needs_memory(self) -> bool:
+        # Normal numbers differ from their bin's mean by w^2 / 12 on average, in squares.
+        return (self.sigmas / 2**self.bits) ** 2 / 12 >= ROUNDING
 
     def law(self, shape: Sequence[int]) -> Law:
         # Q projects x onto the vectors that are constant in every bin: the error is orthogonal to Q(x) and no longer

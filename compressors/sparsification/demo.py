@@ -167,7 +167,8 @@ class DeMo(Chunked):
         room = total.new_empty(max(piece.stop - piece.start for piece in pieces))
         for piece, inside, some in zip(pieces, kept.split(counts), values.split(counts), strict=True):
             coefficients = room[: piece.stop - piece.start].zero_()
-            coefficients[inside - piece.start] = some
+            # a payload that a GPU refuses only at the end of the step may have positions of other pieces
+            coefficients[(inside - piece.start).clamp_(0, len(coefficients) - 1)] = some
             total[piece.start : piece.stop].add_(compute(coefficients, piece), alpha=weight)
 
     def average(self, payloads: Sequence[torch.Tensor], out: torch.Tensor, key: Key) -> None:

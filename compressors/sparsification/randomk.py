@@ -69,6 +69,10 @@ class SharedSubset(Compressor):
         """Return how many of n elements are sent."""
         return counts.count_kept(n, self.ratio, self.count)
 
+    @property
+    def needs_memory(self) -> bool:
+        return not self.unbiased and super().needs_memory
+
     def law(self, shape: Sequence[int]) -> Law:
         n = count_elements(shape)
         kept = self.count_kept(n)

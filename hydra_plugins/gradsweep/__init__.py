@@ -55,7 +55,7 @@ def run_points(
     from sweep.launch.execute import execute
     from trainers.config.run_config import parse
     from trainers.rules.idle_options import find_idle
-    from trainers.rules.remarks import describe_lost_errors
+    from trainers.rules.lost_errors import find_lost_errors
     from trainers.rules.resolve import resolve
 
     def check(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def run_points(
             directory,
             resolve,
             idle=find_idle,
-            remark=describe_lost_errors,
+            find_lost_errors=find_lost_errors,
             fresh=fresh,
             whole=whole,
         )

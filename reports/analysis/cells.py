@@ -47,6 +47,7 @@ from reports.analysis.table import (
     name_flags,
 )
 from reports.analysis.time_pairs import TimePairs
+from reports.reading.networks import find_networked
 from reports.reading.text import format_setting, format_settings, format_spread, shorten_list
 
 AGAINST: Mapping[str, str] = {"compressor": BASELINE}
@@ -159,6 +160,7 @@ class Cells:
         self._pairs = TimePairs(runs, match, is_baseline, self.numbers)
         is_raced = runs["raced_by"].notna().to_numpy(bool)
         self._raced = np.bincount(self.numbers, is_raced, len(self.keys)) > 0
+        self._networked = np.bincount(self.numbers, find_networked(runs), len(self.keys)) > 0
         marks = find_marks(runs)
         self._marked = {
             of_training: {
@@ -193,7 +195,7 @@ class Cells:
             best = summary.least if measure.lower_is_better else summary.most
             marked = {mark: int(counts[number]) for mark, counts in self._marked[measure.is_of_training].items()}
             is_raced = not measure.is_of_training and bool(self._raced[number])
-            if is_raced and measure.column == SPEEDUP.column and DISTURBED in marked:
+            if is_raced and not self._networked[number] and measure.column == SPEEDUP.column and DISTURBED in marked:
                 marked[DISTURBED] = 0  # those who took turns were disturbed alike
             cells.append(CellFigures(summary, best, absent[number], gap, marked, is_raced, float(bounds[number])))
         return cells

@@ -113,8 +113,13 @@ def plot_pareto(layout: Layout, cost: Cost) -> Plot | None:
         Line2D([], [], color=_FRONT, linewidth=_WIDTH, label="front: no other is better in both"),
         Line2D([], [], color=GREY, marker="o", linestyle="none", alpha=_LIGHT, label="not on it"),
     ]
-    own = marks.describe_own(layout, "bars") if cost.column == SPEED.column else ""
-    notes = marks.describe_seeds(layout, "bars"), own, marks.describe_repeats(layout, "point"), hidden
+    own = marks.describe_own(layout, "horizontal bars") if cost.column == SPEED.column else ""
+    notes = (
+        marks.describe_seeds(layout, "vertical bars" if own else "bars"),
+        own,
+        marks.describe_repeats(layout, "point"),
+        hidden,
+    )
     marks.draw_legend(figure, explained, *notes)
     fronts = [np.array(cloud.labels)[cloud.is_best].tolist() for cloud in clouds]
     told = [

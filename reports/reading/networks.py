@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gradsweep import run_directory
@@ -52,6 +54,13 @@ def collect_tuned(tuned: Any) -> dict[str, Any]:
         "tuned_part_mib": as_number(found.get("part_mib")) if found else math.nan,
         "tuned_allreduce": clean(allreduce) if isinstance(allreduce, str) else None,
     }
+
+
+def find_networked(runs: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Tell for each run of `Report.runs` whether its workers exchange messages over an emulated or a real network."""
+    if "network" not in runs:
+        return np.zeros(len(runs), bool)
+    return np.array([name not in ("", "none") for name in format_settings(runs["network"])], bool)
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:

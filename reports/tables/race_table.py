@@ -10,7 +10,17 @@ from gradsweep.text import plural
 from reports.analysis.grid import Grid
 from reports.analysis.measures import THROUGHPUT_TOPIC
 from reports.analysis.remarks import explain_settings
-from reports.analysis.table import ALIKE, MISSING, NOT_RACED, ReportTable, TableCell, TableColumn, make_text_cell
+from reports.analysis.table import (
+    ALIKE,
+    MISSING,
+    NOT_RACED,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    is_true,
+    make_text_cell,
+)
+from reports.reading.networks import find_networked
 from reports.reading.races import RaceNotes
 from reports.reading.text import format_number, format_setting, join_words, shorten_list
 
@@ -90,6 +100,12 @@ def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
     if alike:
         said.append(f"cannot be told apart either: {'; '.join(shorten_list(alike))}")
     said += explain_settings(grid.runs)
+    runs = grid.runs[find_networked(grid.runs) & grid.runs["raced_by"].notna()]
+    if is_true(runs["disturbed"]).any():
+        said.append(
+            "other programs slowed the cores in a race over a network, but not the network: with the cores for "
+            "themselves, the runs compute faster and these ratios are others"
+        )
     if notes.unfinished:
         said.append(f"measured until it was ended early, or until now: {join_words(shorten_list(notes.unfinished))}")
     absent = [f"{_name_run(grid, run)}{_name_workers(grid, run)} ({why})" for run, why in notes.left_out.items()]

@@ -178,7 +178,7 @@ def write_headline(grid: Grid) -> str:
         if len(known):
             sentences.append(f"{what}: {_describe_best(grid, known, measure)}{note}.")
         elif note and runs["throughput_ratio"].isna().all():  # else races tell which is the fastest
-            sentences.append(f"No throughput is called the highest: {marked} do not count.")
+            sentences.append(f"No highest throughput is named: the times of {marked} are not comparable.")
     if shared := int(runs["shared_cores"].sum()):
         sentences.append(f"{plural(shared, 'run')} shared cores with others: times of these tell nothing.")
     return " ".join(sentences)

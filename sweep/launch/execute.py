@@ -33,6 +33,7 @@ from sweep.system.signals import Interrupted
 if TYPE_CHECKING:
     from sweep.config.idle_options import Idle
     from sweep.planning.points import Points
+    from sweep.settings.sweep import SweepSettings
 
 
 def execute(
@@ -43,7 +44,7 @@ def execute(
     resolve: Callable[[Mapping[str, Any]], dict[str, Any]],
     *,
     idle: Idle | None = None,
-    remark: Callable[[Iterable[Mapping[str, Any]]], list[str]] = lambda configs: [],
+    find_lost_errors: Callable[[Iterable[Mapping[str, Any]]], list[str]] = lambda configs: [],
     fresh: bool,
     whole: bool = True,
 ) -> list[Run | None]:
@@ -55,7 +56,7 @@ def execute(
         overrides: key and value of each point's overrides, as typed.
         resolve: checks a config and replaces open values, such as null, by those that they mean.
         idle: finds typed options without effect, which are refused (`sweep/config/idle_options.py`).
-        remark: returns lines on points that can work but cost accuracy, to be printed (`trainers/rules/remarks.py`).
+        find_lost_errors: returns the names of compressors that lose their errors (`trainers/rules/lost_errors.py`).
         fresh: the directory's name was generated for this sweep, so another name will do as well.
         whole: these are all points of the sweep; else they are a batch of a search, and further calls may follow.
 
@@ -75,6 +76,8 @@ def execute(
         configs, overrides, resolve, idle=idle, whole=whole, begun=again, earlier=session.typed, silent=silent
     )
     settings, program = points.settings, points.mpi.resolve_command()
+    is_trained = bool(points.points) and points.points[0].race.mode != ONLY
+    lost_errors = find_lost_errors(point.config for point in points.points) if is_trained else []
     runs_of_points: list[Run | None] = [None] * len(configs)
     if not again:
         _check_directory(points, overrides, directory, fresh)
@@ -86,7 +89,7 @@ def execute(
             dry_run.print_json(points, directory)
         else:
             dry_run.print_table(points, directory, verbosity.errors(), silent=silent)
-            _print_remarks(session, points, remark)
+            _print_lost_errors(session, settings, lost_errors)
         return runs_of_points
     if not points.points:  # of a batch of a search
         _note_left_out(session, points, len(configs))
@@ -108,8 +111,7 @@ def execute(
         runs = sweep.lay_out(locations, points.swept, program, race=race, again=again, silent=silent)
         wanted = dict(zip(runs, points.points, strict=True))
         _note_left_out(session, points, len(configs))
-        if not again:
-            _print_remarks(session, points, remark)
+        _print_lost_errors(session, settings, lost_errors)
         if len(wanted) < len(runs):
             equal = f"{len(runs)} points are {plural(len(wanted), 'run')}: what is the same is computed once"
             print_line(session.choose_verbosity(settings).info(), equal)
@@ -164,13 +166,16 @@ def _note_left_out(session: Session, points: Points, total: int) -> None:
     add_to_description(session.directory, points_left_out=invalid_points.summarise(session.left_out))
 
 
-def _print_remarks(
-    session: Session, points: Points, remark: Callable[[Iterable[Mapping[str, Any]]], list[str]]
-) -> None:
-    """Print what costs accuracy, unless only races are asked for."""
-    if points.points[0].race.mode != ONLY:
-        for line in remark(point.config for point in points.points):
-            print_line(session.choose_verbosity(points.settings).info(), line)
+def _print_lost_errors(session: Session, settings: SweepSettings, names: Sequence[str]) -> None:
+    """Print which compressors lose their errors, those named for earlier batches of a search left out."""
+    new = [name for name in names if name not in session.lost_errors]
+    session.lost_errors += new
+    if new:
+        line = (
+            f"{', '.join(new)} with memory=none: biased, and the errors are lost, which costs accuracy; memory=residual "
+            "adds them to the next gradient (error feedback)"
+        )
+        print_line(session.choose_verbosity(settings).info(), line)
 
 
 def _load_torch_early(session: Session, points: Points) -> AbstractContextManager[None]:

@@ -28,6 +28,7 @@ class Session:
         is_growing: a search's sweeper delivers the points in batches, so only this command can complete the sweep.
         typed: the overrides of all points so far.
         left_out: the points of the batches so far that were left out.
+        lost_errors: the compressors so far that lose their errors.
         runs: the requested runs, once the command has begun to compute them.
         is_racing: a race is running.
         failed_races: the number of races without a result.
@@ -42,6 +43,7 @@ class Session:
         self.is_growing = False
         self.typed: list[Mapping[str, str]] = []
         self.left_out: list[TakenOut] = []
+        self.lost_errors: list[str] = []
         self.runs: list[Run] = []
         self.is_racing = False
         self.failed_races = 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from compressors.kernels import norms
 from trainers.gradients.flat import Unit
 from trainers.mpi.averaging import compute_mean
 from trainers.mpi.message_sizes import allreduce_bytes
@@ -34,7 +36,7 @@ class RadialDirectional:
         All workers call this. The norm of embeddings counts as 1.
         """
         lengths = torch.tensor(
-            [1.0 if unit.name in self._embeddings else float(unit.gradient.norm()) for unit in units]
+            [1.0 if unit.name in self._embeddings else math.sqrt(norms.squares(unit.gradient)) for unit in units]
         )
         for unit, length in zip(units, lengths.tolist(), strict=True):
             if length:
@@ -48,6 +50,6 @@ class RadialDirectional:
     def give_lengths(self, units: Sequence[Unit], lengths: torch.Tensor) -> None:
         """Scale the mean directions, which are the units' gradients, to these lengths."""
         for unit, length in zip(units, lengths.tolist(), strict=True):
-            norm = 1.0 if unit.name in self._embeddings else float(unit.gradient.norm())
+            norm = 1.0 if unit.name in self._embeddings else math.sqrt(norms.squares(unit.gradient))
             if norm:
                 unit.gradient.mul_(length / norm)

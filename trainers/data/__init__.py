@@ -150,7 +150,16 @@ def _build_text_feed(config: RunConfig, prepared: store.Prepared, worker: int, w
     feed: TextFeed | WindowFeed
     if dataset.order == "windows":
         feed = WindowFeed(
-            train, test, classes, dataset.bptt, config.global_batch, config.seed, worker, workers, dataset.test_windows
+            train,
+            test,
+            classes,
+            dataset.bptt,
+            config.global_batch,
+            config.seed,
+            worker,
+            workers,
+            dataset.test_windows,
+            config.batch.accumulate,
         )
     else:
         feed = TextFeed(train, test, classes, dataset.bptt, config.global_batch, worker, workers)

@@ -25,6 +25,7 @@ class WindowFeed(Feed):
         classes: the number of different tokens.
         bptt: the number of tokens of a window.
         test_windows: the number of windows to test with, at equal distances; None: all.
+        pieces: the number of pieces in which a worker computes its windows of a step; a test batch is as large as one.
 
     Raises:
         UsageError: a part is shorter than a window, or has fewer windows than `test_windows`.
@@ -43,6 +44,7 @@ class WindowFeed(Feed):
         worker: int,
         workers: int,
         test_windows: int | None = None,
+        pieces: int = 1,
     ) -> None:
         shortest = min(len(train), len(test))
         if shortest <= bptt:
@@ -53,6 +55,7 @@ class WindowFeed(Feed):
         self.shape, self.classes, self.bptt = (bptt,), classes, bptt
         self.text, self.held_out, self.global_batch, self.seed = train, test, global_batch, seed
         self.worker, self.workers = worker, workers
+        self.most = -(-global_batch // (workers * pieces))
         self.steps = -(-((len(train) - 1) // bptt) // global_batch)
         self.samples = self.steps * global_batch
         self.mine = cut(global_batch, workers, worker)
@@ -66,8 +69,8 @@ class WindowFeed(Feed):
 
     def read_test_set(self, epoch: int = 1, *, whole: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         mine = self.tested[cut(len(self.tested), *((1, 0) if whole else (self.workers, self.worker)))]
-        for first in range(0, len(mine), self.global_batch):
-            yield self._read(self.held_out, mine[first : first + self.global_batch])
+        for first in range(0, len(mine), self.most):
+            yield self._read(self.held_out, mine[first : first + self.most])
 
     def _read(self, text: np.ndarray, places: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return inputs and labels (n, bptt) of the windows that begin at `places`."""

@@ -106,7 +106,7 @@ class Agreement:
         self._comm, self._type, self._most = comm, MPI.UNSIGNED_CHAR, MPI.MAX
         self._behind = behind
         self._asked: collections.deque[tuple[MPI.Request, bytearray, bytearray]] = collections.deque()
-        self._saved = 0  # coming answers to questions that were asked before the last save
+        self._saved = 0  # coming answers to questions from before the last save
 
     def ask(self, save: bool = False) -> None:
         """Send this worker's request: to stop if a signal requested it, else to `save` if given, else nothing."""
@@ -122,16 +122,17 @@ class Agreement:
             self._asked[-1][0].Test()  # MPI goes on with all of them when it is called
         if len(self._asked) <= self._behind:
             return NOTHING
-        wanted = self._take()
-        if wanted == SAVE:
-            self._saved = len(self._asked)
-        return wanted
+        return self._take()
 
-    def answer_all(self) -> int:
-        """Return the strongest action (STOP, SAVE, NOTHING) of all questions so far; all workers are at one step."""
-        wanted = max((self._take() for _ in range(len(self._asked))), default=NOTHING)
-        self._saved = 0
-        return wanted
+    def answer_all(self, but: int = 0) -> int:
+        """Return the strongest action (STOP, SAVE, NOTHING) of all questions so far but the last few; all workers are at
+        one step.
+        """
+        return max((self._take() for _ in range(len(self._asked) - but)), default=NOTHING)
+
+    def note_save(self) -> None:
+        """Ignore earlier requests to save that are still to be answered, because all workers have just saved."""
+        self._saved = len(self._asked)
 
     def _take(self) -> int:
         """Return the answer to the oldest open question; ignore requests to save from before the last save."""

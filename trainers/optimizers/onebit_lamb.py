@@ -66,7 +66,11 @@ class OneBitLAMB(LAMB):
                 averages[number] = beta * float(averages[number]) + (1 - beta) * coefficient
 
     def _freeze(self) -> None:
-        """End the warm-up: begin with v' = v, and choose the factors of the momenta."""
+        """End the warm-up: begin with v' = v, and choose the factors of the momenta.
+
+        A tensor whose coefficient was always 1 has no average, and keeps 1.
+        """
+        self.kept["coefficients"].masked_fill_(self.kept["coefficients"] == 0, 1.0)
         self.kept["fresh"].copy_(self.kept["variance"])
         momenta = [self.kept["momentum"][tensor] for tensor in self._tensors]
         magnitudes = [compute_norm(momentum) / math.sqrt(momentum.numel()) for momentum in momenta]

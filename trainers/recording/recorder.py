@@ -142,8 +142,8 @@ class Recorder:
         read_times: Callable[[], StepTimes],
         traffic: Traffic,
         memory_norm: float | None,
-    ) -> None:
-        """Record one step.
+    ) -> bool:
+        """Record one step; return whether the workers have met to combine their rows, the same on all workers.
 
         Args:
             read_shares: returns this worker's shares of the mean loss and accuracy over `samples`.
@@ -155,8 +155,10 @@ class Recorder:
         fixed = {"step": step, "epoch": epoch, "lr": lr, "samples": samples}
         self._unread.append(_Unread(fixed, read_shares, read_times, traffic, memory_norm))
         self._read_steps(self._late)
-        if len(self._local) >= self._combine_after and not self.whole_epochs:
+        is_due = len(self._local) >= self._combine_after and not self.whole_epochs
+        if is_due:
             self.combine()
+        return is_due
 
     def _read_steps(self, late: int) -> None:
         """Read the figures of all recorded steps but the last `late`."""

@@ -129,9 +129,7 @@ def build_page() -> str:
         "when it has one. A command that sets the option without an effect at any point of its grid is refused. "
         "Presets and defaults may set such an option.",
         "",
-        *_build_table(
-            ("option", "valid"), ((rule.when.words, rule.instead) for rule in idle_options.RULES)
-        ),
+        *_build_table(("option", "valid"), ((rule.when.words, rule.instead) for rule in idle_options.RULES)),
     ]
     return "\n".join(lines)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+from compressors import Compressor
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.parameters import InvalidParameter
 from trainers.config.groups import get_name
@@ -35,6 +37,8 @@ _STREAMS = Condition(
 _NO_DELAY = Condition(
     "algorithm=local_sgd without delay", lambda run: read(run, "algorithm.delay", 1) == 0, "{algorithm.delay=}"
 )
+_RADIAL = has("algorithm.average", "radial_directional")
+_OVERLAP = has("exchange.overlap", True)
 _LATE = has_above("algorithm.from_step", 1)
 _TWO_MOMENTA = "the memory has the momentum"
 _DECAYS = Condition("memory.beta other than 1", lambda run: read(run, "memory.beta", 1) != 1, "{memory.beta=}")
@@ -52,6 +56,11 @@ def _is_kept_compressed(run: RunConfig) -> bool:
 def _sends_steps(run: RunConfig) -> bool:
     """Tell whether compressor=dion may compress a tensor."""
     return any(one.name == "dion" for one in run.policy.list_possible(run.compressor))
+
+
+def _list_condition(words: str, test: Callable[[Compressor], bool]) -> Condition:
+    """Return the condition that some compressor of a run, also by its policy, passes a test."""
+    return Condition(words, lambda run: any(map(test, run.policy.list_possible(run.compressor))), "{compressor=}")
 
 
 RULES = (
@@ -198,8 +207,25 @@ RULES = (
         "it looks at the movement since the last averaging, which differs between workers",
         "algorithm.fragments=1 algorithm.delay=0 algorithm.mixing=0, or another compressor",
     ),
+    Rule(_RADIAL, _OVERLAP, "all workers wait for the mean lengths before messages leave", "exchange.overlap=false"),
+    Rule(_RADIAL, has_other("memory", "none"), "the memory would keep errors of directions", "memory=none"),
     Rule(
-        has("algorithm.average", "radial_directional"),
+        _RADIAL,
+        _list_condition("a sparsifier", lambda one: one.sparse),
+        "the few elements of a mean direction would get the length of the whole change",
+        "algorithm.average=mean, or a compressor that sends all elements",
+    ),
+    *(
+        Rule(
+            one,
+            _list_condition("a compressor of directions only", lambda one: one.scale_free),
+            "what workers send is applied with its magnitude, which directions do not have",
+            "compressor=sign_norm",
+        )
+        for one in (_LOCAL_SGD, _ZERO_ONE_ADAM)
+    ),
+    Rule(
+        _RADIAL,
         has("exchange.granularity", "bucket", "model"),
         "it averages the changes of single tensors",
         "exchange.granularity=layer",
@@ -249,9 +275,17 @@ def check_length(run: RunConfig, samples: int) -> None:
         )
     _check_steps(run, lengths.steps)
     try:
-        run.policy.check_length(math.ceil(lengths.length), lengths.steps)
+        run.policy.check_length(math.ceil(lengths.length), lengths.steps, _count_exchanges(run, lengths.steps))
     except InvalidParameter as error:
         raise bad_value(f"policy.{error.name}", error.value, error.valid) from error
+
+
+def _count_exchanges(run: RunConfig, steps: int) -> int:
+    """Return how often a run of so many steps exchanges gradients, or with local steps the changes of a fragment."""
+    if not isinstance(run.algorithm, LocalSGD):
+        return steps
+    first = run.algorithm.from_step
+    return first - 1 + (steps - first + 1) // run.algorithm.period
 
 
 def _check_steps(run: RunConfig, steps: int) -> None:

@@ -128,10 +128,11 @@ def _train_step(run: Assembly, position: Position, batch: Batch, lr: float) -> i
         if run.algorithm.replicated and run.config.check_every and step % run.config.check_every == 0:
             run.replica.require_same(f"step {step}: the weights")
     shares, traffic = taken
-    run.recorder.record_step(
+    have_met = run.recorder.record_step(
         step, position.epoch, lr, batch.total, shares.read, run.watch.end_step(), traffic, withheld
     )
-    return wanted
+    # MPI has gone on with all questions meanwhile; only the newest may still have to wait for the network.
+    return max(wanted, run.agreement.answer_all(but=1)) if have_met else wanted
 
 
 def _save_or_stop(run: Assembly, position: Position, wanted: int, due: bool) -> None:
@@ -146,5 +147,6 @@ def _save_or_stop(run: Assembly, position: Position, wanted: int, due: bool) -> 
     """
     if wanted != NOTHING or due:
         run.keeper.save(position, required=wanted == STOP)
+        run.agreement.note_save()
     if wanted == STOP:
         raise Stopped(f"SIGUSR1: saved at step {position.step}; a resume goes on from there")

@@ -243,7 +243,7 @@ def test_they_are_neither_the_highest_nor_tested(seeds: Path) -> None:
     said = "marked times are not tested: 2 runs (2 disturbed by other programs)"
     assert said in tables["throughput"].notes and said in tables["time"].notes and said not in tables["accuracy"].notes
     runs["disturbed"] = True
-    assert "No throughput is called the highest: 8 runs (8 disturbed" in write_headline(lay_out_runs(runs))
+    assert "No highest throughput is named: the times of 8 runs (8 disturbed" in write_headline(lay_out_runs(runs))
 
 
 def test_comparisons_of_sweeps_do_not_judge_them(seeds: Path) -> None:

@@ -36,7 +36,7 @@ GRID = ("-m", "hydra.sweep.dir=sweep", "experiment=quick", "epochs=80", "compres
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("workers", "functions"),
-    [(2, "same + seldom + torn + moments + kept + shared_once + full_disk + refused + different"), (3, "same")],
+    [(2, "same + soon + seldom + torn + moments + kept + shared_once + full_disk + refused + different"), (3, "same")],
 )
 def test_a_run_goes_on_as_if_nothing_had_happened(workers: int, functions: str) -> None:
     """Whatever it is made of and whenever it ends; what is saved when, what is kept, and what is refused."""

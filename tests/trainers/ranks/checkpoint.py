@@ -35,6 +35,7 @@ from trainers.config import run_config as options
 from trainers.data.batches import Shard
 from trainers.data.feeds import Batch
 from trainers.mpi import stopping
+from trainers.recording import recorder
 from trainers.replica.replica import DifferentWeights, Replica, Shares
 from trainers.rules.resolve import resolve
 from trainers.training import assembly, loop
@@ -313,9 +314,35 @@ def cases() -> Iterator[dict[str, Any]]:
     yield from ({"memory": "none", **changes} for changes in DECENTRALISED)
 
 
+@contextlib.contextmanager
+def combining(every_s: float) -> Iterator[None]:
+    """The workers meet to combine their rows after the first step, and then so often."""
+    before, recorder.COMBINE_EVERY_S = recorder.COMBINE_EVERY_S, every_s
+    try:
+        yield
+    finally:
+        recorder.COMBINE_EVERY_S = before
+
+
+def soon() -> None:
+    """Workers that need not wait for each other stop two steps after a signal if they meet after every step."""
+    stopping.listen()
+    for changes in (DECENTRALISED[0], {"algorithm": {"name": "local_sgd", "steps": 3}}):
+        with folder() as directory, combining(0.0):
+            assert assembly.find_lag(configured(COMM, **changes)) > 2
+            EVENTS.planned["data", 5] = signalled(COMM.size - 1)
+            result = train(directory / "run", **{"memory": "none", **changes})
+            assert result["reason"] == "SIGUSR1: saved at step 6; a resume goes on from there", (changes, result)
+
+
 def same() -> None:
     """Stopped by a signal to one worker, and ended between two steps: in the end nothing tells of it."""
     stopping.listen()
+    with combining(1e6):
+        stop_and_resume_all()
+
+
+def stop_and_resume_all() -> None:
     random = np.random.RandomState(COMM.size)
     for number, changes in itertools.islice(enumerate(cases()), COMM.size % 2, None, 2):
         with folder() as directory:

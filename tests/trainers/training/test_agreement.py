@@ -9,7 +9,7 @@ import pytest
 from tests.trainers.configs import compose_config
 from trainers.config import run_config
 from trainers.mpi import stopping
-from trainers.mpi.stopping import NOTHING, STOP, Agreement
+from trainers.mpi.stopping import NOTHING, SAVE, STOP, Agreement
 from trainers.training.assembly import find_lag
 
 
@@ -60,3 +60,23 @@ def test_nobody_waits_for_a_late_answer(monkeypatch: pytest.MonkeyPatch) -> None
         agreement.ask()
         answers.append(agreement.answer())
     assert answers == [NOTHING] * 5 + [STOP] * 3  # the signal before step 3 is answered after step 6
+
+
+def test_workers_that_meet_wait_for_all_answers_but_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    agreement: Any = Agreement(Slow(1), behind=3)  # type: ignore[arg-type]
+    for step in (1, 2):
+        monkeypatch.setattr(stopping, "_requested", step == 1)
+        agreement.ask()
+        assert agreement.answer() == NOTHING
+    assert agreement.answer_all(but=1) == STOP
+
+
+def test_a_request_to_save_from_before_a_save_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    agreement: Any = Agreement(Slow(0), behind=2)  # type: ignore[arg-type]
+    answers = []
+    for step in range(1, 6):
+        agreement.ask(save=step != 3)
+        answers.append(agreement.answer())
+        if step == 2:
+            agreement.note_save()
+    assert answers == [NOTHING] * 4 + [NOTHING] and agreement.answer_all() == SAVE
