@@ -172,8 +172,8 @@ def _print_lost_errors(session: Session, settings: SweepSettings, names: Sequenc
     session.lost_errors += new
     if new:
         line = (
-            f"{', '.join(new)} with memory=none: biased, and the errors are lost, which costs accuracy; memory=residual "
-            "adds them to the next gradient (error feedback)"
+            f"{', '.join(new)} with memory=none: biased, and the errors are lost, which costs accuracy; "
+            "memory=residual adds them to the next gradient (error feedback)"
         )
         print_line(session.choose_verbosity(settings).info(), line)
 

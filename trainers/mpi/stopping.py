@@ -125,8 +125,8 @@ class Agreement:
         return self._take()
 
     def answer_all(self, but: int = 0) -> int:
-        """Return the strongest action (STOP, SAVE, NOTHING) of all questions so far but the last few; all workers are at
-        one step.
+        """Return the strongest action (STOP, SAVE, NOTHING) of all questions but the last few; all workers are at one
+        step.
         """
         return max((self._take() for _ in range(len(self._asked) - but)), default=NOTHING)
 
