@@ -161,11 +161,12 @@ class Assembly(Worker):
 def find_lag(config: RunConfig) -> int:
     """Return how many steps the allreduce of `Agreement` may take, so that no worker waits for it.
 
-    That is 0 if all workers exchange in every step. Otherwise (local steps, neighbours), they would wait for the
-    network here alone. Open MPI sums a byte along a tree and back, in 2 log2(workers) rounds, and begins a round when
-    it is called. So a round may take a step.
+    That is 0 if all workers exchange by MPI in every step. Otherwise (local steps, neighbours, torch.distributed), they
+    would wait for the network here alone. Open MPI sums a byte along a tree and back, in 2 log2(workers) rounds, and
+    begins a round when it is called. So a round may take a step.
     """
     exchange_all = isinstance(config.algorithm, Synchronous) and not isinstance(config.optimizer, ZeroOneAdam)
+    exchange_all &= getattr(config.exchange, "transport", "mpi") == "mpi"
     return 0 if exchange_all or config.workers == 1 else 1 + 2 * (config.workers - 1).bit_length()
 
 

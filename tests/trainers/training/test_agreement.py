@@ -22,6 +22,7 @@ from trainers.training.assembly import find_lag
         ({"algorithm": {"name": "local_sgd"}, "workers": 5}, 7),
         ({"algorithm": "noloco", "workers": 2}, 3),
         ({"algorithm": "dpsgd"}, 5),
+        ({"exchange": {"name": "allreduce", "transport": "torch"}}, 5),
         ({"optimizer": "zero_one_adam"}, 5),
     ],
 )
