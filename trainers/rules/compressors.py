@@ -97,7 +97,7 @@ RULES = (
     Rule(
         _FOLLOWS,
         has("exchange", "sharded", "parameter_server", shown=_SIZES),
-        "all workers encode the next step by the same mean, which only the owner of a unit has here",
+        "workers need the exact mean to encode the next step, and here only the rank that forms it has it",
         "exchange=allreduce",
     ),
     Rule(
