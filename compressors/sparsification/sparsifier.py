@@ -143,12 +143,6 @@ class Sparsifier(Compressor):
         """The size of elements below which the coding of values errs more than its law says."""
         return 0.0 if self.chained is None else self.chained.smallest
 
-    @property
-    def needs_memory(self) -> bool:
-        # fp16 rounds the values of a random selection, which stays unbiased but for this
-        is_unbiased = self.values == "fp16" and self.selection_law_of((1024, 1024)).unbiased
-        return not is_unbiased and super().needs_memory
-
     def law(self, shape: Sequence[int]) -> Law:
         n = count_elements(shape)
         return self.law_of_values(self.selection_law_of(shape), n, self.bound_kept(n), self.count_kept(n))

@@ -173,7 +173,7 @@ def _print_lost_errors(session: Session, settings: SweepSettings, names: Sequenc
     if new:
         line = (
             f"{', '.join(new)} with memory=none: biased, and the errors are lost, which costs accuracy; "
-            "memory=residual adds them to the next gradient (error feedback)"
+            "memory=residual adds them to what is sent next (error feedback)"
         )
         print_line(session.choose_verbosity(settings).info(), line)
 

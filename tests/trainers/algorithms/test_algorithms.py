@@ -40,6 +40,7 @@ def test_on_one_rank(test: str) -> None:
 
 
 LOCAL = {"algorithm": "local_sgd"}
+RADIAL = {"algorithm": {"name": "local_sgd", "average": "radial_directional"}}
 
 
 @pytest.mark.parametrize(
@@ -47,11 +48,27 @@ LOCAL = {"algorithm": "local_sgd"}
     [
         (
             {**LOCAL, "optimizer": {"name": "onebit_adam"}},
-            "algorithm=local_sgd with optimizer=onebit_adam: it exchanges mom",
+            "algorithm=local_sgd with optimizer=onebit_adam: the optimizer exchanges mom",
+        ),
+        (
+            {**LOCAL, "compressor": "sign"},
+            "algorithm=local_sgd with compressor=sign: what workers send is applied with its magnitude, which dir",
+        ),
+        (
+            {**RADIAL, "exchange": {"name": "allreduce", "overlap": True}},
+            "algorithm.average=radial_directional with exchange.overlap=True: all workers wait for the mean lengths",
+        ),
+        (
+            {**RADIAL, "memory": "residual"},
+            "algorithm.average=radial_directional with memory=residual: the memory would keep errors of directions",
+        ),
+        (
+            {**RADIAL, "compressor": "topk"},
+            "algorithm.average=radial_directional with compressor=topk: the few elements of a mean direction would get",
         ),
         (
             {**LOCAL, "memory": "dgc", "optimizer": "dgc_sgd"},
-            "algorithm=local_sgd with memory=dgc: the workers' m",
+            "algorithm=local_sgd with memory=dgc: the changes of parameters have mom",
         ),
         (
             {**LOCAL, "clip": {"local_norm": 1.0}},
@@ -86,8 +103,7 @@ LOCAL = {"algorithm": "local_sgd"}
             "algorithm.fragments=1 algorithm.delay=0 algorithm.mixing=0.5 with compressor=intsgd: it looks at the mov",
         ),
         (
-            {"algorithm": {"name": "local_sgd", "average": "radial_directional"}}
-            | {"exchange": {"name": "allreduce", "granularity": "model"}},
+            {**RADIAL, "exchange": {"name": "allreduce", "granularity": "model"}},
             "algorithm.average=radial_directional with exchange.granularity=model: it averages the changes of",
         ),
         (
@@ -127,6 +143,16 @@ def test_a_run_that_is_too_short_is_refused_when_its_length_is_known() -> None:
     training.check_length(run, 8000)  # 8 epochs of 63 steps
     with pytest.raises(UsageError, match="algorithm.steps=500: valid is an integer up to 96, or nothing"):
         training.check_length(run, 1437)
+
+
+def test_a_choice_that_comes_after_the_last_exchange_of_local_steps_is_refused() -> None:
+    """The workers exchange after every 30 of 96 steps: three times."""
+    options = {"option": "ratio", "values": [0.01, 0.1], "interval": 3}
+    local = {"algorithm": {"name": "local_sgd", "steps": 30}, "compressor": "topk", "policy": {"lgreco": options}}
+    with pytest.raises(UsageError, match=r"lgreco.interval=3: valid is an integer below the number of exchanges \(3\)"):
+        training.check_length(configs.parse(compose_config(**local)), 1437)
+    options["interval"] = 2
+    training.check_length(configs.parse(compose_config(**local)), 1437)
 
 
 def test_a_compressor_that_would_never_begin_is_refused_when_the_length_is_known() -> None:

@@ -230,7 +230,7 @@ RATES: dict[str, tuple[int, dict[float, float]]] = {
     "atomo_resnet18": (25, {0: 0.1, 199: 0.1}),
     "gpt_char_cpu": (500, {0.098: 5e-4, 0.2: 1e-3, 2.1: 5.5e-4, 3.998: 1e-4}),
     **{
-        f"{name}_gpt": (500, {0.098: rate / 2, 0.2: rate, 2.1: 0.55 * rate, 3.998: rate / 10})
+        f"{name}_gpt": (500, {0.098: rate / 2, 0.2: rate, 2.09: 0.55 * rate, 3.998: rate / 10})
         for name, rate in {
             **dict.fromkeys(("powersgd", "diloco", "streaming_diloco", "sparseloco", "noloco", "sparta"), 1e-3),
             **{"muloco": 0.03, "demo": 4e-4},

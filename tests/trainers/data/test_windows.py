@@ -44,6 +44,12 @@ def test_the_test_set_is_every_window_once(workers: int) -> None:
     assert some[:, 0].tolist() == [0, 30, 60]
 
 
+@pytest.mark.parametrize(("workers", "pieces", "most"), [(1, 1, 6), (3, 1, 2), (1, 3, 2), (4, 2, 1)])
+def test_a_batch_of_the_test_set_is_no_larger_than_one_of_training(workers: int, pieces: int, most: int) -> None:
+    sizes = [len(inputs) for inputs, _ in feed(0, workers, pieces=pieces).read_test_set(whole=True)]
+    assert max(sizes) == most and sum(sizes) == 10
+
+
 def test_a_text_that_is_too_short_is_refused() -> None:
     with pytest.raises(UsageError, match=r"dataset\.bptt=200: valid is at most 102: a part of the text has 103 tokens"):
         WindowFeed(TEXT, TEXT[:103], 251, 200, 6, 0, 0, 1)

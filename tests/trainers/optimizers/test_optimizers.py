@@ -301,6 +301,16 @@ def test_onebit_lamb_by_its_rule_over_two_workers(granularity: str, weight_decay
     assert {-1, 1, "change"} <= bounded
 
 
+def test_onebit_lamb_without_coefficients_goes_on_after_its_warm_up() -> None:
+    flat, optimizer = trained(options.OneBitLAMB(freeze_steps=2, min_coefficient=1.0, max_coefficient=1.0), 3)
+    before = flat.values.clone()
+    give(flat, 3)
+    for unit in flat.cut_units("layer", 1):
+        optimizer.prepare(unit)
+    optimizer.step(0.1)
+    assert not torch.equal(flat.values, before)
+
+
 def test_what_never_had_a_gradient_is_not_moved_by_onebit_lamb() -> None:
     flat = flat_of(torch.ones(1, 2))
     optimizer = optimizers.build(options.OneBitLAMB(freeze_steps=1, weight_decay=0.0), flat)

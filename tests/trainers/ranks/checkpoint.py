@@ -329,9 +329,10 @@ def soon() -> None:
     stopping.listen()
     for changes in (DECENTRALISED[0], {"algorithm": {"name": "local_sgd", "steps": 3}}):
         with folder() as directory, combining(0.0):
+            changes = {"memory": "none", **changes}
             assert assembly.find_lag(configured(COMM, **changes)) > 2
             EVENTS.planned["data", 5] = signalled(COMM.size - 1)
-            result = train(directory / "run", **{"memory": "none", **changes})
+            result = train(directory / "run", **changes)
             assert result["reason"] == "SIGUSR1: saved at step 6; a resume goes on from there", (changes, result)
 
 

@@ -80,4 +80,4 @@ def test_a_request_to_save_from_before_a_save_is_ignored(monkeypatch: pytest.Mon
         answers.append(agreement.answer())
         if step == 2:
             agreement.note_save()
-    assert answers == [NOTHING] * 4 + [NOTHING] and agreement.answer_all() == SAVE
+    assert answers == [NOTHING] * 5 and agreement.answer_all() == SAVE
