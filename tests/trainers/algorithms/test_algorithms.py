@@ -55,7 +55,7 @@ RADIAL = {"algorithm": {"name": "local_sgd", "average": "radial_directional"}}
             "algorithm=local_sgd with compressor=sign: what workers send is applied with its magnitude, which dir",
         ),
         (
-            {**RADIAL, "exchange": {"name": "allreduce", "overlap": True}},
+            {"algorithm": {**RADIAL["algorithm"], "delay": 1}, "exchange": {"name": "allreduce", "overlap": True}},
             "algorithm.average=radial_directional with exchange.overlap=True: all workers wait for the mean lengths",
         ),
         (
