@@ -94,6 +94,7 @@ def multirun(_: str) -> None:
         fresh: bool,
         **options: Any,
     ) -> None:
+        options.pop("find_lost_errors", None)  # which only prints
         found = points.check_points(configs, overrides, resolve, **options)
         if not probes:
             prepare([each.config for each in found.points if each.config.get("dataset", {}).get("name") in BUNDLED])

@@ -314,7 +314,7 @@ def test_chocosgds_arguments_are_commands_here() -> None:
     commands += [
         f"experiment=choco_resnet20_ring {one}" for one in shared([one for one in given if one not in commands])
     ]
-    spelled = page.split("with every key spelled out:")[1].split("python multirun.py")[1].split("\n\n")[0]
+    spelled = page.split("sets the same keys one by one:")[1].split("python multirun.py")[1].split("\n\n")[0]
     *_, short, long = composed([*commands, "experiment=choco_resnet20_ring", spelled.replace("\\\n", " ")])
     short |= {"gpus": [0] * 16, "sweep": {**short["sweep"], "name": "demo"}}
     assert long == {**short, "exchange": {**short["exchange"], "overlap": True}}

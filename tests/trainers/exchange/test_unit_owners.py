@@ -84,10 +84,10 @@ def test_the_vector_of_a_model_is_cut_into_nearly_equal_pieces(pieces: int) -> N
         ({"compressor": "gtopk", "exchange": "parameter_server"}, "rounds of its own; valid is exchange=allreduce"),
         (
             {"compressor": "acp_sgd", "exchange": {"name": "sharded", "second": "none"}},
-            "compressor=acp_sgd with exchange=sharded, exchange.granularity=layer: all workers encode the next step by "
-            "the same mean, which only the owner of a unit has here; valid is exchange=allreduce",
+            "compressor=acp_sgd with exchange=sharded, exchange.granularity=layer: workers need the exact mean to "
+            "encode the next step, and here only the rank that forms it has it; valid is exchange=allreduce",
         ),
-        ({"compressor": "acp_sgd", "exchange": "parameter_server"}, "the same mean, which only the owner of a unit"),
+        ({"compressor": "acp_sgd", "exchange": "parameter_server"}, "the exact mean to encode the next step, and here"),
         (
             {"compressor": "intsgd", "exchange": "sharded"},
             "compressor=intsgd with exchange=sharded, exchange.second=same: a worker cannot know the scale of a mean "

@@ -509,6 +509,8 @@ def agreement() -> None:
     for step in range(1, 12):
         agreed.ask(COMM.rank == 0 and 3 <= step < 6)  # until the save of step 5
         found.append(agreed.answer())
+        if found[-1] == stopping.SAVE:
+            agreed.note_save()
         if step == 7 and COMM.rank == 1:
             stopping._note(0, None)
     assert found == [0, 0, 0, 0, stopping.SAVE, 0, 0, 0, 0, stopping.STOP, stopping.STOP], found
