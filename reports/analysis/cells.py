@@ -38,16 +38,17 @@ from reports.analysis.table import (
     LEVEL,
     MARKS,
     MISSING,
+    NO_RUN,
     STAR,
     TableCell,
     count_marked,
     find_marks,
+    find_uneven,
     is_marked,
     is_true,
     name_flags,
 )
 from reports.analysis.time_pairs import TimePairs
-from reports.reading.networks import find_networked
 from reports.reading.text import format_setting, format_settings, format_spread, shorten_list
 
 AGAINST: Mapping[str, str] = {"compressor": BASELINE}
@@ -160,7 +161,7 @@ class Cells:
         self._pairs = TimePairs(runs, match, is_baseline, self.numbers)
         is_raced = runs["raced_by"].notna().to_numpy(bool)
         self._raced = np.bincount(self.numbers, is_raced, len(self.keys)) > 0
-        self._networked = np.bincount(self.numbers, find_networked(runs), len(self.keys)) > 0
+        self._uneven = np.bincount(self.numbers, find_uneven(runs), len(self.keys)) > 0
         marks = find_marks(runs)
         self._marked = {
             of_training: {
@@ -195,8 +196,8 @@ class Cells:
             best = summary.least if measure.lower_is_better else summary.most
             marked = {mark: int(counts[number]) for mark, counts in self._marked[measure.is_of_training].items()}
             is_raced = not measure.is_of_training and bool(self._raced[number])
-            if is_raced and not self._networked[number] and measure.column == SPEEDUP.column and DISTURBED in marked:
-                marked[DISTURBED] = 0  # those who took turns were disturbed alike
+            if is_raced and not self._uneven[number] and measure.column == SPEEDUP.column and DISTURBED in marked:
+                marked[DISTURBED] = 0  # all runs of the race were slowed equally
             cells.append(CellFigures(summary, best, absent[number], gap, marked, is_raced, float(bounds[number])))
         return cells
 
@@ -242,9 +243,7 @@ class Cells:
     @functools.cached_property
     def nothing(self) -> CellFigures:
         """The figures of a cell without runs."""
-        return CellFigures(
-            summarize_cells([[]])[0], np.nan, {MISSING: self._seeds or 1}, None, dict.fromkeys(self._marked[False], 0)
-        )
+        return CellFigures(summarize_cells([[]])[0], np.nan, {NO_RUN: 1}, None, dict.fromkeys(self._marked[False], 0))
 
     def format_figures(self, figures: CellFigures, measure: Measure, with_count: bool = True) -> TableCell:
         """Return figures as a table cell with a text such as `0.978 ± 0.003* (n=4, 1 failed)`, or words if there is no
@@ -259,7 +258,7 @@ class Cells:
         marks += [MARKS[column] for column, count in figures.marked.items() if count and column in measure.marks]
         if not summary.n:
             only = list(figures.absent)
-            is_plain = len(only) == 1 and (self.expected == 1 or only[0] == MISSING)
+            is_plain = len(only) == 1 and (self.expected == 1 or only[0] == NO_RUN)
             text = ", ".join(only if is_plain or not with_count else words)
             return TableCell(text, text, is_word=True, said=tuple(only))
         if figures.is_bound:

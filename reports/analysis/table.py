@@ -1,8 +1,8 @@
 """Define the tables of a report, whose cells have a value for programs and a text for people.
 
 The page, the terminal and `reports.tables.formats` show these cells. A cell without a number gives the reason: the
-status of the run, `missing` if the sweep's directory has no such run, `not measured` if the run was done without
-measuring it. A cell of several runs says how many are not in its number.
+status of the run, `no run` if the sweep has no such run, `not measured` if the run was done without measuring it. A
+cell of several runs says how many are not in its number.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from gradsweep import run_directory, timed_steps
 from gradsweep.disturbance import OTHERS, SLOWER
 from gradsweep.text import plural
 from reports.analysis.grid import BASELINE
+from reports.reading.networks import find_networked
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
 MISSING = "missing"
+NO_RUN = "no run"
 NOT_MEASURED = "not measured"
 NO_BASELINE = "no baseline"
 NOT_EVALUATED = "not evaluated"
@@ -83,7 +85,8 @@ MEANINGS = {
     run_directory.RUNNING: "not finished when this report was written",
     run_directory.DIVERGED: "the loss was no longer a finite number",
     run_directory.PRUNED: "ended early, because others of the sweep did better",
-    MISSING: "no such run in the sweep's directory",
+    MISSING: "no runs with these seeds in the sweep's directory",
+    NO_RUN: "not a point of the sweep (sweep.yaml lists the points that were left out), or its directory is gone",
     NOT_MEASURED: "the run was done without measuring this",
     NO_BASELINE: f"no finished run with compressor={BASELINE} (or what else is compared with) that is equal otherwise",
     NOT_EVALUATED: "no evaluation by then",
@@ -118,6 +121,17 @@ def is_true(marked: pd.Series) -> np.ndarray:
 def is_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS, of_training: bool = False) -> np.ndarray:
     """Tell for each run whether one of these marks holds for it; `of_training` as for `name_flags`."""
     return runs[name_flags(marks, of_training)].fillna(False).to_numpy(bool).any(axis=1)
+
+
+def find_uneven(runs: pd.DataFrame) -> np.ndarray:
+    """Tell for each run whether its race was disturbed, and so that the runs of the race were not slowed equally.
+
+    Slow cores slow all computation of a race by one factor, but not a network. Other processes take the cores from
+    single ranks, for which the others wait at their next exchange: runs with more exchanges lose more.
+    """
+    is_crowded = runs["cores_of_others"].gt(OTHERS).fillna(False).to_numpy(bool)
+    is_disturbed = is_true(runs["disturbed"]) & runs["raced_by"].notna().to_numpy(bool)
+    return is_disturbed & (is_crowded | find_networked(runs))
 
 
 def count_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS, of_training: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Write into panels: names of lines, words for missing runs, legends, backgrounds."""
+"""Write into panels: names of lines, words for runs without a figure, legends, backgrounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.measures import THROUGHPUT, find_own_intervals
-from reports.analysis.table import MISSING, NOT_MEASURED
+from reports.analysis.table import NO_RUN, NOT_MEASURED
 from reports.plots import style
 from reports.plots.layout import LEGEND, SMALL, TEXT, Layout, escape_label, wrap_text
 from reports.plots.style import BASELINES
@@ -102,10 +102,10 @@ def choose_words(runs: pd.DataFrame, is_shown: pd.Series) -> pd.Series:
 
 def list_absent(label: str, runs: pd.DataFrame, words: pd.Series) -> list[str]:
     """Return the words for the runs of this label, each once with its count: `failed`, `diverged (2)`; without runs
-    `missing`.
+    `no run`.
     """
     here = words[runs["label"] == label]
-    counts = collections.Counter(here[here != ""]) if len(here) else {MISSING: 1}
+    counts = collections.Counter(here[here != ""]) if len(here) else {NO_RUN: 1}
     return [f"{word} ({count})" if count > 1 else word for word, count in counts.items()]
 
 

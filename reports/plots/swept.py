@@ -20,7 +20,7 @@ from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import Grid, is_method_key
 from reports.analysis.measures import THROUGHPUT, find_own_intervals, select_once
-from reports.analysis.table import MISSING
+from reports.analysis.table import NO_RUN
 from reports.plots import layout as layouts
 from reports.plots.layout import COLUMN, SMALL, TEXT, WIDE, escape_label
 from reports.plots.lines import average_groups
@@ -174,9 +174,9 @@ def _draw_panel(
     for y, row in enumerate(down[1]):
         for x, column in enumerate(across[1]):
             at = format_setting(row), format_setting(column)
-            value, half, word = found.get(at, (math.nan, math.nan, MISSING))
+            value, half, word = found.get(at, (math.nan, math.nan, NO_RUN))
             text = _format_field(value, half) or ("–" if word == run_directory.DONE else word)
-            text = "" if is_method and word == MISSING else text
+            text = "" if is_method and word == NO_RUN else text
             shown[y, x] = value
             is_dark = math.isfinite(value) and sum(colours(norm(value))[:3]) < 1.5
             size = font if math.isfinite(value) else min(5.5, font)

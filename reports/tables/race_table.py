@@ -12,12 +12,12 @@ from reports.analysis.measures import THROUGHPUT_TOPIC
 from reports.analysis.remarks import explain_settings
 from reports.analysis.table import (
     ALIKE,
-    MISSING,
+    NO_RUN,
     NOT_RACED,
     ReportTable,
     TableCell,
     TableColumn,
-    is_true,
+    find_uneven,
     make_text_cell,
 )
 from reports.reading.networks import find_networked
@@ -45,7 +45,7 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
     rows = []
     for place in dict.fromkeys(places):
         cells = [
-            _format_ratio(found.get((place, workers)), NOT_RACED if (*place, workers) in present else MISSING)
+            _format_ratio(found.get((place, workers)), NOT_RACED if (*place, workers) in present else NO_RUN)
             for workers in grid.workers
         ]
         rows.append((*map(make_text_cell, place), *cells))
@@ -100,11 +100,17 @@ def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
     if alike:
         said.append(f"cannot be told apart either: {'; '.join(shorten_list(alike))}")
     said += explain_settings(grid.runs)
-    runs = grid.runs[find_networked(grid.runs) & grid.runs["raced_by"].notna()]
-    if is_true(runs["disturbed"]).any():
+    is_uneven, is_networked = find_uneven(grid.runs), find_networked(grid.runs)
+    if (is_uneven & is_networked).any():
         said.append(
             "other programs slowed the cores in a race over a network, but not the network: with the cores for "
             "themselves, the runs compute faster and these ratios are others"
+        )
+    if (is_uneven & ~is_networked).any():
+        most = grid.runs.loc[is_uneven & ~is_networked, "cores_of_others"].max()
+        said.append(
+            f"other processes took up to {100 * most:.0f} % of the cores in a race, and slowed runs with more "
+            "exchanges more: on a quiet machine, these ratios are others"
         )
     if notes.unfinished:
         said.append(f"measured until it was ended early, or until now: {join_words(shorten_list(notes.unfinished))}")

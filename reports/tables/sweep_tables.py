@@ -85,6 +85,7 @@ _RUN_LEAST = (Measure("", "least loss", "least_loss", ""),)
 """Columns if the least loss of some run is known."""
 _RUN_MEMORY = (Measure("", "peak memory", "peak_memory", "B"),)
 """Columns if the memory of some run was measured; earlier versions did not measure it."""
+_ABOUT_TRAINING = "the time is that of the training of a run; throughputs are those of its race"
 _ABOUT_MEMORY = (
     "each figure is the maximum over the workers, without the memory of the process before the run",
     "the peak also contains activations, data and temporary tensors",
@@ -118,12 +119,14 @@ def build_tables(
     shown = [measure for measure in known if is_measured(measure, derived)]
     said, settings = write_remarks(grid.runs), explain_settings(grid.runs)
     control = compare_equal_work(cells)
+    trained = [_ABOUT_TRAINING] if grid.runs["raced_by"].notna().any() else []
     made = []
     for measure in shown:
         table = build_measure_table(grid, cells, name_baseline(measure, against), len(grid.keys) + 1)
         noted = [*(said if measure.marks else ()), *filter(None, [notes.get(table.name)])]
         noted += [*cells.write_remarks(measure), *table.remarks, *(settings if measure.is_time else ())]
         noted += control if measure.is_time and measure.is_tested else []
+        noted += trained if measure.marks and measure.is_of_training else []
         made.append(_set_remarks(table, noted))
     phases = _build_parts_table(grid, cells, "phases", "Share of the phases in the time of a step", (*SHARES, STEP))
     made.append(_set_remarks(phases, [*said, *settings, *control]))

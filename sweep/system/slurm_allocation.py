@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -121,12 +122,16 @@ class Allocation:
         return [node for node in nodes.split() if node != os.environ.get("SLURMD_NODENAME")]
 
     def requeue(self, timeout: float = 20) -> str | None:
-        """Make SLURM end this job and queue it again; return the reason if SLURM refuses, else None."""
+        """Make SLURM end this job and queue it again; return the reason if SLURM refuses, else None.
+
+        If SLURM ends all processes of this job at once, scontrol is among them, and cannot report its success.
+        """
         try:
             done = subprocess.run(["scontrol", "requeue", self.job], capture_output=True, text=True, timeout=timeout)
         except (OSError, subprocess.SubprocessError) as error:
             return str(error)
-        return None if done.returncode == 0 else done.stderr.strip() or f"scontrol exited with {done.returncode}"
+        is_accepted = done.returncode in (0, -signal.SIGTERM, -signal.SIGKILL)
+        return None if is_accepted else done.stderr.strip() or f"scontrol exited with {done.returncode}"
 
 
 def _query(kind: str, name: str, timeout: float = 2) -> dict[str, str]:

@@ -34,7 +34,8 @@ cat "$HERE/queue" 2>/dev/null || true""",
 "show job"*) cat "$HERE/job" 2>/dev/null;;
 "show node"*) cat "$HERE/node" 2>/dev/null;;
 "show hostnames"*) cat "$HERE/hosts" 2>/dev/null;;
-"requeue"*) [ ! -e "$HERE/once" ] || { echo "Requested operation is presently disabled" >&2; exit 1; };;
+"requeue"*) [ ! -e "$HERE/once" ] || { echo "Requested operation is presently disabled" >&2; exit 1; }
+  [ ! -e "$HERE/ends" ] || kill -TERM $$;;
 esac""",
 }
 

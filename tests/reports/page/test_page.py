@@ -164,7 +164,7 @@ def test_it_shows_why_runs_failed(bad: Page) -> None:
     assert f"Last lines of attempt-1/stderr.log Traceback caf\ufffd \ufffd {HOSTILE} RuntimeError: boom" in bad.words
     assert "What was left out" in bad.words and "no config.yaml" in bad.words
     assert "result.json : missing, though the run is done" in bad.words
-    assert "missing: no such run in the sweep's directory" in bad.words
+    assert "no run: not a point of the sweep" in bad.words
 
 
 def test_what_others_wrote_is_text(bad: Page, troubled: BuiltReport) -> None:

@@ -330,13 +330,13 @@ def test_what_is_no_number_is_a_word(troubled: BuiltReport) -> None:
         ):
             continue
         cells = {row[0]: [cell.rstrip("†").replace(",", "") for cell in row[1:]] for row in texts(table)}
-        assert cells["none"][2] == "pending" and cells["qsgd"][1:] == ["running", "missing"]
+        assert cells["none"][2] == "pending" and cells["qsgd"][1:] == ["running", "no run"]
         assert cells["svd"] == ["failed", "diverged", "not measured"]
-        words = {"pending", "running", "missing", "failed", "diverged", "not measured"}
+        words = {"pending", "running", "no run", "failed", "diverged", "not measured"}
         for text in (text for row in cells.values() for text in row if text not in words):
             assert float(text) > 0, "neither a gap, nor zero, nor NaN"
         notes = " ".join(table.notes)
-        assert "missing: no such run" in notes and "not measured: " in notes and "failed" not in notes
+        assert "no run: not a point of the sweep" in notes and "not measured: " in notes and "failed" not in notes
 
 
 def test_runs_are_listed_with_status_and_reason(troubled: BuiltReport) -> None:

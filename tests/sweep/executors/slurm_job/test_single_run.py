@@ -192,6 +192,15 @@ def test_a_run_that_slurm_does_not_queue_again_has_failed_and_may_be_tried_again
     assert is_wanted(job.run, everything=False, failed=True)
 
 
+def test_a_run_is_queued_again_if_slurm_ends_scontrol_with_the_job(job: Job, fake: FakeSlurm) -> None:
+    (fake.here / "ends").touch()
+    process = job.start(SAVES)
+    job.began(process)
+    process.send_signal(signal.SIGUSR2)
+    assert job.end(process) == 0
+    assert job.run.status() == run_directory.PREEMPTED
+
+
 @pytest.mark.parametrize(("preempted", "also_mpirun"), [(True, False), (True, True), (False, True)])
 def test_what_a_preemption_without_notice_has_ended_was_ended_by_a_fault(
     job: Job, fake: FakeSlurm, preempted: bool, also_mpirun: bool
