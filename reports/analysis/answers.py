@@ -10,6 +10,7 @@ from gradsweep.run_directory import DONE
 from gradsweep.text import plural
 from reports.analysis.grid import Grid
 from reports.analysis.measures import name_samples
+from reports.analysis.table import find_uneven
 from reports.reading.text import format_number, format_setting, join_words, make_sort_key
 
 MOST = 8
@@ -19,9 +20,10 @@ MOST = 8
 def write_answers(grid: Grid) -> list[str]:
     """Return a sentence for each place where runs raced: the fastest run, or that none is faster than the baseline.
 
-    A run is called faster if the whole 95 % interval of its ratio to the baseline is above 1. Its accuracy (of a text,
-    its loss) and that of the baseline are means over the trained runs that differ in their seed. Places with the same
-    network, model and the like, where no run is faster, share a sentence.
+    A run is called faster (slower) if the whole 95 % interval of its ratio to the baseline is above (below) 1. Its
+    accuracy (of a text, its loss) and that of the baseline are means over the trained runs that differ in their seed.
+    Places with the same network, model and the like, where no run is faster, share a sentence. It says where a
+    disturbance could change the ratio.
     """
     raced = grid.runs[grid.runs["throughput_ratio"].notna()].drop_duplicates("raced_by")
     if raced.empty:
@@ -49,14 +51,19 @@ def _describe_fastest(grid: Grid, race: pd.DataFrame, named: list[str]) -> str:
     is_baseline = race["raced_by"] == race["race_baseline"]
     others = [key for key in grid.keys if key not in named and not _is_constant(race, key)]
     baselines = list(_name_rows(race[is_baseline], others)) or ["the baseline"]
-    faster = race[~is_baseline & (race["throughput_ratio_low"] > 1)]
+    compared = race[~is_baseline]
+    faster = compared[compared["throughput_ratio_low"] > 1]
+    disturbed = "on disturbed cores" if find_uneven(race).any() else ""
+    if (compared["throughput_ratio_high"] < 1).all():
+        names = list(_name_rows(compared, others))
+        slower = f"{'all other runs are' if len(names) > 1 else f'{names[0]} is'} certainly slower than {baselines[0]}"
+        return " ".join(filter(None, (slower, disturbed)))
     if faster.empty:
         return f"no run is certainly faster than {baselines[0]}"
     best = faster.loc[[faster["throughput_ratio"].idxmax()]]
     ratio, low, high = (format_number(best[f"throughput_ratio{end}"].iloc[0]) for end in ("", "_low", "_high"))
-    fact = (
-        f"{next(_name_rows(best, others))} is {ratio} times as fast as {baselines[0]} (95 % interval {low} to {high})"
-    )
+    interval = ", ".join(filter(None, (f"95 % interval {low} to {high}", disturbed)))
+    fact = f"{next(_name_rows(best, others))} is {ratio} times as fast as {baselines[0]} ({interval})"
     return f"{fact}{_compare_quality(grid, best['cell'].iloc[0], race.loc[is_baseline, 'cell'])}"
 
 

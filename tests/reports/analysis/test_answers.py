@@ -22,11 +22,11 @@ def test_without_a_race_there_is_no_answer(tmp_path: Path) -> None:
     assert answer(fabricate.nine(tmp_path / "sweep")) == []
 
 
-def test_places_where_nothing_is_faster_share_a_sentence(tmp_path: Path) -> None:
+def test_places_where_all_are_slower_share_a_sentence(tmp_path: Path) -> None:
     sweep = fabricate.nine(tmp_path / "sweep")
     race(sweep)
     race(sweep, 4)
-    assert answer(sweep) == ["2 and 4 workers: no run is certainly faster than none."]
+    assert answer(sweep) == ["2 and 4 workers: all other runs are certainly slower than none."]
 
 
 def test_the_fastest_is_named_with_its_interval(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_costs_nothing_is_not_named(tmp_path: Path) -> None:
     configs = [fabricate.config(name, optimizer__lr=lr) for lr in (0.1, 0.2) for name in STEP_S]
     sweep = fabricate.sweep(tmp_path / "sweep", configs, swept=["compressor", "optimizer.lr"])
     race(sweep)
-    assert answer(sweep) == ["2 workers: no run is certainly faster than none."]
+    assert answer(sweep) == ["2 workers: all other runs are certainly slower than none."]
 
 
 def test_many_places_are_cut_short() -> None:
@@ -66,6 +66,8 @@ def test_many_places_are_cut_short() -> None:
             "raced_by": f"{number}-{label}",
             "race_baseline": f"{number}-none",
             "status": run_directory.DONE if number else run_directory.FAILED,
+            "disturbed": number == 0,
+            "cores_of_others": 0.2,
             "accuracy": 0.9 + turn / 100,
             **{f"throughput_ratio{end}": value for end, value in (("", 2.0), ("_low", 1.5), ("_high", 2.5))},
         }
@@ -75,6 +77,8 @@ def test_many_places_are_cut_short() -> None:
     grid = lay_out_runs(Report([]).merge().runs)
     many = type(grid)(pd.DataFrame(rows), ("model",), (), (), {}, {}, ())
     sentences = write_answers(many)
-    assert sentences[0] == "model=m00, 2 workers: qsgd is 2.00 times as fast as none (95 % interval 1.50 to 2.50)."
+    assert sentences[0] == (
+        "model=m00, 2 workers: qsgd is 2.00 times as fast as none (95 % interval 1.50 to 2.50, on disturbed cores)."
+    )
     assert sentences[1].endswith("2.50), with an accuracy of 91.00 % instead of 90.00 %.")
     assert sentences[MOST:] == ["2 more places in the table of the race."]
