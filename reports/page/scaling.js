@@ -41,7 +41,7 @@ function scalingPlot(host) {
 
 // What lines and bars are, above the upper right corner.
 function said(text) {
-  return { text, showarrow: false, xref: "paper", yref: "paper", x: 1, y: 1, yanchor: "bottom", yshift: 2, xanchor: "right", font: { size: 12, color: colour("muted") } };
+  return { text, showarrow: false, xref: "paper", yref: "paper", x: 0, y: 1, yanchor: "bottom", yshift: 2, xanchor: "left", font: { size: 12, color: colour("muted") } };
 }
 
 function scalingTrace(line, measure) {
