@@ -59,7 +59,8 @@ def explain_unknown(key: str, parent: Any, typed: str) -> str:
     valid = f"valid is {one_of(keys, lists, 'keys')}" if keys else ""
     if OmegaConf.get_type(parent) is dict:  # the mapping has no type that lists its keys
         valid = f"{valid}, or a new one with + before it" if keys else "valid is a new one with + before it"
-    meant = _suggest(key, section, keys, parent, members)
+    of_group = did_you_mean(typed, _list_keys(parent)) if typed.startswith(f"{key}.") and not section else ""
+    meant = of_group or _suggest(key, section, keys, parent, members)
     if typed.startswith(f"{key}.") and not section and not meant:
         valid += ", or with trainer=script a key of the script's own"
     hint = f"{meant}{valid}" or "it has no options"
