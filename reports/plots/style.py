@@ -63,14 +63,21 @@ def choose_looks(labels: Sequence[str]) -> dict[str, Look]:
     """Return the look of each label (`qsgd`, `qsgd levels=7`), from the name of its compressor.
 
     Variants of one compressor share its colour, from dark to light, and differ in their marker. A known compressor has
-    the same colour in every plot. Where algorithms were swept, a label begins with its algorithm (`choco topk`), whose
-    colour it has; a compressor with the baseline's algorithm (`sgd topk`) has its own.
+    the same colour in every plot. Where algorithms were swept, a label begins with its algorithm (`choco topk`). A
+    compressor with the baseline's algorithm (`sgd topk`) has its own colour. So has a compressor with another algorithm
+    if there are few labels; else it has the colour of the algorithm.
     """
     variants: dict[str, list[str]] = {}
     for label in labels:
         first, *rest = label.split(" ")
-        named = first in BASELINES and rest and "=" not in rest[0]
-        variants.setdefault(rest[0] if named else first, []).append(label)
+        compressor = rest[0] if rest and "=" not in rest[0] else ""
+        if compressor and first in BASELINES:
+            name = compressor
+        elif compressor and len(labels) <= len(_MARKERS):
+            name = f"{first} {compressor}"
+        else:
+            name = first
+        variants.setdefault(name, []).append(label)
     places = _choose_colours([name for name in variants if name not in BASELINES])
     looks = {
         label: _make_look(places.get(name), position, len(members))
