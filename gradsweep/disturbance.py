@@ -28,9 +28,16 @@ OTHERS = 0.03
 
 
 class Heat(NamedTuple):
-    """A heat of a race: the yardstick that judges its times (`find_heat_yardsticks`), and the runs with these times."""
+    """A heat of a race.
+
+    Attributes:
+        yardstick: judges the times of the heat (`find_heat_yardsticks`).
+        own: its own yardstick, which judges its ratios.
+        runs: the runs with these times.
+    """
 
     yardstick: Any
+    own: Any
     runs: frozenset[str]
 
 
@@ -62,8 +69,14 @@ class SweepYardsticks:
         return self._explain(self.trainings.get(run))
 
     def explain_race(self, race: str) -> str | None:
-        """Return in words how others disturbed a race, at its first disturbed heat; None as for `explain_disturbed`."""
-        return next(filter(None, (self._explain(heat.yardstick) for heat in self.races.get(race, ()))), None)
+        """Return in words how others disturbed a race, at its first disturbed heat; None as for `explain_disturbed`.
+
+        A heat is disturbed if its times are, or if other processes took its cores, which changes its ratios.
+        """
+        heats = self.races.get(race, ())
+        times = (self._explain(heat.yardstick) for heat in heats)
+        ratios = (self._explain(heat.own) for heat in heats if is_crowded(heat.own))
+        return next(filter(None, (*times, *ratios)), None)
 
     def is_raced(self, run: str) -> bool:
         """Tell whether the times of a run are those of a race."""
@@ -96,7 +109,7 @@ def _read_heats(race: Run) -> tuple[str, int, list[Heat]]:
     found = []
     for heat, yardstick in zip(heats, find_heat_yardsticks(heats), strict=True):
         served = [name for racer in _as_mapping(heat.get("runs")) for name in _as_list(racers.get(racer))]
-        found.append(Heat(yardstick, frozenset(map(str, served))))
+        found.append(Heat(yardstick, heat.get("yardstick"), frozenset(map(str, served))))
     return race.name, len(racers), found
 
 
@@ -166,6 +179,12 @@ def get_share_of_others(yardstick: Mapping[str, Any] | None) -> float | None:
     return found if found is not None and 0 <= found <= 1 else None
 
 
+def is_crowded(yardstick: Mapping[str, Any] | None) -> bool:
+    """Tell whether other processes took more of a run's cores than OTHERS."""
+    others = get_share_of_others(yardstick)
+    return others is not None and others > OTHERS
+
+
 def explain_disturbed(yardstick: Mapping[str, Any] | None, best_s: float | None) -> str | None:
     """Return in words how other programs disturbed a run; None if they did not, or if it is unknown.
 
@@ -178,7 +197,7 @@ def explain_disturbed(yardstick: Mapping[str, Any] | None, best_s: float | None)
     if drift is not None and drift > SLOWER:
         slower = f"{100 * (drift - 1):.0f} % slower than the best of the sweep"
         reasons.append(f"its cores were {slower} for more than a tenth of its steps")
-    if others is not None and others > OTHERS:
+    if is_crowded(yardstick) and others is not None:
         reasons.append(f"other processes took {100 * others:.0f} % of its cores")
     return ", and ".join(reasons) or None
 

@@ -32,6 +32,7 @@ from gradsweep.run_directory import (
 )
 from gradsweep.script.ranks import find_rank_variables
 
+_MEANS = ("loss", "accuracy")  # over an epoch's steps
 FLUSH_S = 1.0
 """Time after which rows are written, so that recording takes hardly any time in a step."""
 _LOOPS, _PASSES = 10_000, 5
@@ -98,6 +99,10 @@ class Run:
         for name in (EPOCHS, YARDSTICK):
             keep_rows(self._directory / name, sum(int(row["step"]) <= step for row in _read(self._directory / name)))
         last_step, last_epoch = (next(iter(_read(self._directory / name)[-1:]), {}) for name in (STEPS, EPOCHS))
+        evaluated = int(last_epoch.get("step") or 0)
+        for row in _read(self._directory / STEPS):
+            if int(row["step"]) > evaluated:
+                self._add_to_epoch({name: float(row[name]) for name in _MEANS if row.get(name)}, float(row["samples"]))
         self._time_s = float(last_step.get("time_s") or 0.0)
         self._epoch = int(last_epoch.get("epoch") or 0) + 1
         write_json(self._attempt / SCRIPT_RESUMED, {"step": step})
@@ -148,16 +153,19 @@ class Run:
             **{f"{phase}_s": value for phase, value in (phases or {}).items()},
         }
         numbers = {name: float(value) for name, value in figures.items() if value is not None}
-        for name in ("loss", "accuracy"):
-            if name in numbers:
-                sums = self._epoch_sums.setdefault(name, [0.0, 0.0])
-                sums[0] += numbers[name] * samples
-                sums[1] += samples
+        self._add_to_epoch(numbers, samples)
         counters = {"step": self.steps, "epoch": self._epoch, "time_s": self._time_s, "step_s": seconds}
         self._rows.append({**counters, "samples": samples, **numbers})
         if time.perf_counter() - self._flushed >= FLUSH_S:
             self.flush()
         self._last = time.perf_counter()
+
+    def _add_to_epoch(self, figures: Mapping[str, float], samples: float) -> None:
+        for name in _MEANS:
+            if name in figures:
+                sums = self._epoch_sums.setdefault(name, [0.0, 0.0])
+                sums[0] += figures[name] * samples
+                sums[1] += samples
 
     def epoch(
         self,

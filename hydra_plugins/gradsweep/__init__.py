@@ -207,6 +207,8 @@ class SweepLauncher(Launcher):
         from sweep.config.composer import Composer
         from sweep.settings.metrics import read_value
 
+        if self.session.is_stopped:
+            raise SearchEnded("the sweep was asked to end, or too many runs have failed: the search ends here")
         composer = Composer(self.hydra_context.config_loader, self.config, silent=self.session.flags.is_terse)
         directory = Path(self.config.hydra.sweep.dir)
         runs = run_points(
@@ -228,7 +230,7 @@ class SweepLauncher(Launcher):
 
 
 class SearchEnded(UsageError):
-    """More runs of a batch have failed than the sweeper accepts (max_failure_rate)."""
+    """More runs of a batch have failed than the sweeper accepts (max_failure_rate), or the sweep was stopped."""
 
 
 class NoValue(JobReturn):

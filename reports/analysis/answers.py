@@ -25,11 +25,13 @@ def write_answers(grid: Grid) -> list[str]:
     Places with the same network, model and the like, where no run is faster, share a sentence. It says where a
     disturbance could change the ratio.
     """
-    raced = grid.runs[grid.runs["throughput_ratio"].notna()].drop_duplicates("raced_by")
+    raced = grid.runs[grid.runs["throughput_ratio"].notna()].drop_duplicates(["sweep", "race", "raced_by"])
     if raced.empty:
         return []
-    races = [race for _, race in raced.groupby("race", sort=False) if len(race) > 1]
-    named = [key for key in grid.keys if raced[key].map(str).nunique() > 1 and all(_is_constant(r, key) for r in races)]
+    by_baseline = raced.groupby(["sweep", "race", "race_baseline"], sort=False, observed=True)
+    races = [race for _, race in by_baseline if len(race) > 1]
+    keys = dict.fromkeys(["sweep", *grid.keys] if raced["sweep"].nunique() > 1 else grid.keys)
+    named = [key for key in keys if raced[key].map(str).nunique() > 1 and all(_is_constant(r, key) for r in races)]
     answers: dict[tuple[str, str], list[str]] = {}  # the workers, by the place and what is true there
     for race in sorted(races, key=lambda race: make_sort_key(race["workers"].iloc[0])):
         place = ", ".join(f"{key}={format_setting(race[key].iloc[0]) or 'null'}" for key in named)

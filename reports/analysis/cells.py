@@ -16,10 +16,12 @@ from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, is_method_key
 from reports.analysis.measures import (
+    EFFICIENCY,
     SPEEDUP,
     SPENT,
     THROUGHPUT,
     Measure,
+    find_fewest_workers,
     find_partners,
     select_measured,
     select_once,
@@ -161,15 +163,8 @@ class Cells:
         self._pairs = TimePairs(runs, match, is_baseline, self.numbers)
         is_raced = runs["raced_by"].notna().to_numpy(bool)
         self._raced = np.bincount(self.numbers, is_raced, len(self.keys)) > 0
-        self._uneven = np.bincount(self.numbers, find_uneven(runs), len(self.keys)) > 0
-        marks = find_marks(runs)
-        self._marked = {
-            of_training: {
-                mark: np.bincount(self.numbers, is_true(runs[column]), len(self.keys)).astype(int)
-                for mark, column in zip(marks, name_flags(marks, of_training), strict=True)
-            }
-            for of_training in (False, True)
-        }
+        self._fewest = find_fewest_workers(grid, runs)
+        self._marks = find_marks(runs)
 
     def compute_figures(self, measure: Measure) -> list[CellFigures]:
         """Return the figures of every cell for a measure."""
@@ -189,17 +184,36 @@ class Cells:
         is_whole = ~np.isfinite(bounds)[self.numbers]
         is_tested = is_known & is_whole & ~is_marked(self.runs, self._get_refused(measure), measure.is_of_training)
         gaps = self._compute_differences(measure, values, is_tested) if measure.is_tested else [None] * len(self.keys)
+        marks = self._count_marks(measure)
         cells = []
         for number, (summary, gap) in enumerate(zip(found, gaps, strict=True)):
             if self.missing[number]:
                 absent[number][MISSING] = int(self.missing[number])
             best = summary.least if measure.lower_is_better else summary.most
-            marked = {mark: int(counts[number]) for mark, counts in self._marked[measure.is_of_training].items()}
+            marked = {mark: int(counts[number]) for mark, counts in marks.items()}
             is_raced = not measure.is_of_training and bool(self._raced[number])
-            if is_raced and not self._uneven[number] and measure.column == SPEEDUP.column and DISTURBED in marked:
-                marked[DISTURBED] = 0  # all runs of the race were slowed equally
             cells.append(CellFigures(summary, best, absent[number], gap, marked, is_raced, float(bounds[number])))
         return cells
+
+    def _count_marks(self, measure: Measure) -> dict[str, np.ndarray]:
+        """Return for each mark how many runs of each cell have it, (cells,).
+
+        A quotient of two runs has the marks of both. If both took turns in a race, a disturbance that slowed them
+        equally is no mark of it.
+        """
+        flags = {
+            mark: is_true(self.runs[column])
+            for mark, column in zip(self._marks, name_flags(self._marks, measure.is_of_training), strict=True)
+        }
+        partner = {SPEEDUP.column: self.partner, EFFICIENCY.column: self._fewest}.get(measure.column)
+        if partner is not None and len(partner):
+            has_partner = partner >= 0
+            if DISTURBED in flags:
+                races = self.runs[["sweep", "race"]].astype("string").fillna("").to_numpy(object)
+                is_one = has_partner & (races[:, 1] != "") & (races == races[partner]).all(axis=1)
+                flags[DISTURBED] = np.where(is_one, find_uneven(self.runs), flags[DISTURBED])
+            flags = {mark: here | (has_partner & here[partner]) for mark, here in flags.items()}
+        return {mark: np.bincount(self.numbers, here, len(self.keys)) for mark, here in flags.items()}
 
     def _find_bounds(self, measure: Measure, values: np.ndarray) -> np.ndarray:
         """Return a lower bound of each cell's mean cost of a target, (cells,): NaN if all or no runs reached it.
@@ -243,7 +257,7 @@ class Cells:
     @functools.cached_property
     def nothing(self) -> CellFigures:
         """The figures of a cell without runs."""
-        return CellFigures(summarize_cells([[]])[0], np.nan, {NO_RUN: 1}, None, dict.fromkeys(self._marked[False], 0))
+        return CellFigures(summarize_cells([[]])[0], np.nan, {NO_RUN: 1}, None, dict.fromkeys(self._marks, 0))
 
     def format_figures(self, figures: CellFigures, measure: Measure, with_count: bool = True) -> TableCell:
         """Return figures as a table cell with a text such as `0.978 ± 0.003* (n=4, 1 failed)`, or words if there is no
@@ -346,7 +360,7 @@ class Cells:
     @staticmethod
     def _get_refused(measure: Measure) -> Sequence[str]:
         """Return the marks that exclude a run's value of this measure from tests."""
-        return measure.marks if measure.is_time else ()
+        return measure.marks
 
     def _compute_differences(
         self, measure: Measure, values: np.ndarray, is_tested: np.ndarray

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from gradsweep.errors import UsageError
+from gradsweep.run_directory import DONE
 from gradsweep.text import plural
 from reports.analysis.grid import SEED, lay_out_runs
 from reports.analysis.measures import ACCURACY, THROUGHPUT, Measure, select_measured, select_once
@@ -53,6 +54,7 @@ UNKNOWN = "one seed: no noise known"
 FEW = "too few timed steps"
 DISTURBED = "times are not comparable"  # disturbed, or on shared cores
 NEITHER = "not done in either"
+UNMEASURED = "not measured"
 NEW = "not done before"
 _EQUAL = 1e-9  # a relative difference below this is rounding
 
@@ -65,7 +67,8 @@ class Change:
     """The values of one measure of one cell before and after.
 
     Attributes:
-        marks: the `MARKS` that hold for any of its runs.
+        marks: the `MARKS` that hold for any run before, and for any after.
+        is_done: whether a run before or after is done.
         is_apart: for a single raced throughput on either side, whether their 95 % intervals do not overlap; None:
             not known.
     """
@@ -75,7 +78,8 @@ class Change:
     after: Summary
     difference: Difference | None
     is_paired: bool
-    marks: tuple[str, ...]
+    marks: tuple[tuple[str, ...], tuple[str, ...]]
+    is_done: bool
     verdict: str
     is_apart: bool | None = None
 
@@ -109,7 +113,7 @@ class Comparison:
         lines = []
         for measure, changes in self.changes.items():
             found = collections.Counter(change.verdict for change in changes)
-            order = [*WORDS[measure], SAME, FAILED, UNKNOWN, FEW, DISTURBED, NEW, NEITHER]
+            order = [*WORDS[measure], SAME, FAILED, UNKNOWN, FEW, DISTURBED, NEW, UNMEASURED, NEITHER]
             said = [f"{found[word]} {word}" for word in order if found[word] or word in WORDS[measure]]
             lines.append(f"{measure.title}, {plural(len(changes), 'cell')}: {join_words(said)}.")
         return lines
@@ -255,10 +259,11 @@ def _compute_changes(
             gap = compare_unpaired(now.values(), was.values())
         else:
             gap = _compare_in_time(*tested) if measure is THROUGHPUT else compare_paired(now, was)
-        marks = tuple(mark for column, mark in MARKS.items() if any(cell[column].any() for cell in runs))
-        shown = marks if measure is THROUGHPUT else ()
+        marks = [tuple(mark for column, mark in MARKS.items() if cell[column].any()) for cell in runs]
+        shown = (marks[0], marks[1]) if measure is THROUGHPUT else ((), ())
         is_apart = _is_apart(*tested) if measure is THROUGHPUT else None
-        changes.append(Change(place, before[position], after[position], gap, is_paired, shown, "", is_apart))
+        is_done = any((cell["status"] == DONE).any() for cell in runs)
+        changes.append(Change(place, before[position], after[position], gap, is_paired, shown, is_done, "", is_apart))
     return changes
 
 
@@ -300,11 +305,13 @@ def _judge(change: Change, gap: Difference | None, measure: Measure) -> Change:
 def _decide_verdict(change: Change, gap: Difference | None, measure: Measure) -> str:
     before, after = change.before, change.after
     if not before.n or not after.n:
-        return NEITHER if before.n == after.n else NEW if after.n else FAILED
+        if before.n == after.n:
+            return UNMEASURED if change.is_done else NEITHER
+        return NEW if after.n else FAILED
     if gap is None or gap.n < 2:
         if change.is_apart is not None:
             return WORDS[measure][after.mean < before.mean] if change.is_apart else SAME
-        spoilt = [column for column in SPOILT if MARKS[column] in change.marks]
+        spoilt = [column for column in SPOILT if any(MARKS[column] in marks for marks in change.marks)]
         return FEW if "few_steps" in spoilt else DISTURBED if spoilt else UNKNOWN
     is_constant = math.isnan(gap.p)  # without any spread there is no test, and none is needed
     is_known = abs(gap.mean) > _EQUAL * abs(before.mean) if is_constant else gap.p_holm < LEVEL
@@ -326,15 +333,17 @@ def _describe_tests(changes: Mapping[Measure, Sequence[Change]]) -> list[str]:
 
 def _build_row(change: Change, measure: Measure) -> tuple[TableCell, ...]:
     texts = [*change.key, _format_spread(change.before, measure), _format_spread(change.after, measure)]
-    texts[-2:] = [text + "".join(change.marks) if text else "" for text in texts[-2:]]
+    texts[-2:] = [text + "".join(own) if text else "" for text, own in zip(texts[-2:], change.marks, strict=True)]
     texts.append(f"{change.ratio:.3f}" if change.ratio == change.ratio else "")
     gap = change.difference
-    if gap is None or change.verdict in (UNKNOWN, FEW, DISTURBED, FAILED, NEW, NEITHER):
+    if gap is None or change.verdict in (UNKNOWN, FEW, DISTURBED, FAILED, NEW, UNMEASURED, NEITHER):
         texts += ["", "", ""]
     else:
         low, high, mean = (f"{value * measure.scale:+.3g}" for value in (gap.low, gap.high, gap.mean))
-        texts += [mean, f"{low} to {high}", f"{gap.p_holm:.2g}" if gap.p_holm == gap.p_holm else ""]
-    cells = [TableCell(text, text, said=change.marks) for text in texts]
+        interval = f"{low} to {high}" if gap.low == gap.low else ""
+        texts += [mean, interval, f"{gap.p_holm:.2g}" if gap.p_holm == gap.p_holm else ""]
+    said = tuple(dict.fromkeys(mark for marks in change.marks for mark in marks))
+    cells = [TableCell(text, text, said=said) for text in texts]
     return (*cells, TableCell(change.verdict, change.verdict, is_word=change.verdict in (FAILED, WORDS[measure][1])))
 
 

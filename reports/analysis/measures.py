@@ -293,9 +293,14 @@ def compute_efficiency(grid: Grid) -> np.ndarray:
     runs = grid.runs
     workers = pd.to_numeric(runs["workers"], errors="coerce").astype("float64")
     each = runs["samples_per_second"].where(select_measured(runs, EFFICIENCY.column)) / workers
+    return divide_by_partner(each, find_fewest_workers(grid, runs))
+
+
+def find_fewest_workers(grid: Grid, runs: pd.DataFrame) -> np.ndarray:
+    """Return for each of these runs the position of the same run with the fewest workers of the sweep; -1 for none."""
     fewest = pd.Series(format_settings(runs["workers"])) == (format_setting(grid.workers[0]) if len(runs) else "")
     seeds = [SEED] if SEED in runs else []
-    return divide_by_partner(each, find_partners(runs, ["label", *grid.keys, *seeds], fewest))
+    return find_partners(runs, ["label", *grid.keys, *seeds], fewest)
 
 
 def derive_measures(

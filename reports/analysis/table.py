@@ -124,14 +124,13 @@ def is_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS, of_training: boo
 
 
 def find_uneven(runs: pd.DataFrame) -> np.ndarray:
-    """Tell for each run whether its race was disturbed, and so that the runs of the race were not slowed equally.
+    """Tell for each run whether its heat of a race was disturbed, and so that the heat's runs were not slowed equally.
 
     Slow cores slow all computation of a race by one factor, but not a network. Other processes take the cores from
     single ranks, for which the others wait at their next exchange: runs with more exchanges lose more.
     """
-    is_crowded = runs["cores_of_others"].gt(OTHERS).fillna(False).to_numpy(bool)
-    is_disturbed = is_true(runs["disturbed"]) & runs["raced_by"].notna().to_numpy(bool)
-    return is_disturbed & (is_crowded | find_networked(runs))
+    is_crowded = runs["ratio_cores_of_others"].gt(OTHERS).fillna(False).to_numpy(bool)
+    return is_true(runs["ratio_disturbed"]) & (is_crowded | find_networked(runs))
 
 
 def count_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS, of_training: bool = False) -> str:

@@ -63,24 +63,26 @@ def plot_race(layout: Layout) -> Plot | None:
         return None
     figure, axes = layouts.make_figure(layout, 1, _FRAME + _ROW * len(layout.looks), share="x")
     for axis, (_, runs) in zip(axes, layout.panels, strict=True):
-        raced = runs[runs["throughput_ratio"].notna()].drop_duplicates("label").set_index("label")
+        raced = runs[runs["throughput_ratio"].notna()].drop_duplicates(["cell", "sweep", "race", "race_baseline"])
         axis.axvline(1, color=style.BLACK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1.5)
-        labels = _name_rows(axis, layout, raced["throughput_ratio"].sort_values(ascending=False))
-        for place, label in enumerate(labels):
-            if label not in raced.index:
+        means = raced.groupby("label", observed=True)["throughput_ratio"].mean()
+        for place, label in enumerate(_name_rows(axis, layout, means.sort_values(ascending=False))):
+            ratios = raced.loc[raced["label"] == label, [f"throughput_ratio{end}" for end in ("", "_low", "_high")]]
+            if ratios.empty:
                 axis.annotate(NOT_RACED, (1, place), (4, 0), textcoords="offset points", va="center", fontsize=7.5)
-                continue
-            ratio, low, high = (float(raced.at[label, f"throughput_ratio{end}"]) for end in ("", "_low", "_high"))
-            axis.plot([low, high], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.4)
-            axis.plot(ratio, place, "o", color=layout.looks[label].colour, markersize=4, zorder=2.5)
-            text = (format_number(ratio), (high, place), (4, 0))
-            axis.annotate(*text, textcoords="offset points", va="center_baseline", fontsize=7.5, bbox=_PAPER)
+            for ratio, low, high in ratios.itertuples(index=False):
+                axis.plot([low, high], [place, place], "-|", color=GREY, linewidth=0.9, zorder=2.4)
+                axis.plot(ratio, place, "o", color=layout.looks[label].colour, markersize=4, zorder=2.5)
+            if len(ratios) == 1:
+                text = (format_number(ratios.iat[0, 0]), (ratios.iat[0, 2], place), (4, 0))
+                axis.annotate(*text, textcoords="offset points", va="center_baseline", fontsize=7.5, bbox=_PAPER)
     ends = pd.concat([runs[["throughput_ratio_low", "throughput_ratio_high"]] for _, runs in layout.panels])
     if ends.max(axis=None) > _FAR * ends.min(axis=None) > 0:
         axes[0].set_xscale("log")  # of all, whose x they share
         axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes[0].xaxis.set_minor_locator(NullLocator())
     _label_values(figure, axes, "times the throughput of the baseline; line: 95 % interval")
+    marks.draw_legend(figure, [], marks.describe_repeats(layout, "point"))
     alt = marks.write_alt_text("Throughput in the race", layout, "throughput_ratio", "x")
     return Plot("race", "Throughput in the race", alt, figure)
 

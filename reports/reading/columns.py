@@ -67,6 +67,11 @@ _RUNS: dict[str, tuple[str, str]] = {
         "other programs disturbed the training, and so its times; also for a run that raced",
     ),
     "training_disturbance": ("string", "how it was disturbed, in words"),
+    "ratio_disturbed": (
+        "boolean",
+        "other programs disturbed the heat of the race in which `throughput_ratio` was measured",
+    ),
+    "ratio_cores_of_others": ("float64", "the same fraction as `cores_of_others`, in this heat"),
     "started": ("datetime64[us, UTC]", "start of the first attempt"),
     "ended": ("datetime64[us, UTC]", "end of the last attempt"),
     "steps_done": ("Int64", "number of finished steps"),
@@ -156,6 +161,9 @@ RUN_MEANINGS = {name: meaning for name, (_, meaning) in _RUNS.items()}
 METRIC = "metric."
 """Prefix of the columns of metrics besides the accuracy, such as metric.mae, which are `float64`."""
 
+DERIVED = ("label", "cell", "repeat", "central", "value", "speedup", "efficiency", "sent_total", "at", "unfair")
+"""Columns that tables and plots add to `Report.runs`."""
+
 ADDED: dict[str, Any] = {key: section["name"] if section else None for key, section in signature.ADDED.items()} | {
     f"{section}.{key}": value
     for options in (signature.DECIDING, signature.ADDED_OPTIONS)
@@ -184,6 +192,11 @@ PROFILE_COLUMNS = {**STEP_COLUMNS, "samples": "float64"}
 def is_config_key(column: str) -> bool:
     """Tell whether a column of `Report.runs` is a key of the configs."""
     return column not in RUN_COLUMNS and not column.startswith(METRIC)
+
+
+def name_config_key(key: str) -> str:
+    """Return the column of a key of the configs: the key, behind `config.` if it is the name of another column."""
+    return f"config.{key}" if key in (*RUN_COLUMNS, *DERIVED) or key.startswith(METRIC) else key
 
 
 def list_metrics(runs: pd.DataFrame) -> list[str]:

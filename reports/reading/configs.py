@@ -15,7 +15,7 @@ from typing import Any
 
 from gradsweep import signature, yaml_files
 from gradsweep.signature import canonical, signature_of_sections
-from reports.reading.columns import RUN_COLUMNS
+from reports.reading.columns import name_config_key
 from reports.reading.text import clean
 
 _SECTION = re.compile(rb"^[A-Za-z_]\w*:(?=[ \n]).*\n(?:(?:[ ].*|- .*|-)?\n)*", re.MULTILINE)
@@ -118,7 +118,7 @@ def flatten_keys(config: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping) and value:
             keys |= flatten_keys(value, f"{key}.")
         else:
-            key = f"config.{key}" if key in RUN_COLUMNS else key
+            key = name_config_key(key)
             is_plain = isinstance(value, (bool, float, type(None))) or (isinstance(value, int) and abs(value) < 2**63)
             keys[key] = value if is_plain else clean(str(value))
     return keys

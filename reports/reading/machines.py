@@ -24,6 +24,8 @@ RATES = {
 """The columns of a calibration (docs/guide/provenance.md), with their meanings."""
 YARDSTICK = "(yardstick)"  # with brackets, which no config key has
 """The key of a run's yardstick in its row, until it is judged."""
+RATIO_YARDSTICK = "(yardstick of the ratio)"
+"""The same of the yardstick of the heat that has measured the run's ratio."""
 ALIKE = 1.5
 """The ratio of rates up to which machines pass for equally fast; on a shared machine it is never 1."""
 
@@ -57,13 +59,21 @@ def judge_row(row: Mapping[str, Any], best: Mapping[str, float]) -> dict[str, An
     Args:
         best: the best reading of the sweep on each host, in seconds (`disturbance.find_best`).
     """
-    found = {key: value for key, value in row.items() if key != YARDSTICK}
-    yardstick = row.get(YARDSTICK)
+    found = {key: value for key, value in row.items() if key not in (YARDSTICK, RATIO_YARDSTICK)}
+    is_disturbed, reason, drift, others = _judge(row.get(YARDSTICK), best)
+    found |= {"disturbed": is_disturbed, "disturbance": reason, "drift": drift, "cores_of_others": others}
+    if RATIO_YARDSTICK in row:
+        is_disturbed, _, _, others = _judge(row[RATIO_YARDSTICK], best)
+        found |= {"ratio_disturbed": is_disturbed, "ratio_cores_of_others": others}
+    return found
+
+
+def _judge(yardstick: Any, best: Mapping[str, float]) -> tuple[bool | None, str | None, float | None, float | None]:
+    """Return whether a yardstick is that of a disturbed run, how in words, the drift, and the share of others."""
     best_s = disturbance.choose_best(yardstick, best)
     drift, others = disturbance.compute_drift(yardstick, best_s), disturbance.get_share_of_others(yardstick)
     reason = disturbance.explain_disturbed(yardstick, best_s)
-    is_disturbed = None if drift is None and others is None else reason is not None
-    return {**found, "disturbed": is_disturbed, "disturbance": reason, "drift": drift, "cores_of_others": others}
+    return None if drift is None and others is None else reason is not None, reason, drift, others
 
 
 def write_remarks(runs: pd.DataFrame) -> list[str]:

@@ -14,10 +14,12 @@ from gradsweep.disk import regular_files
 from gradsweep.disturbance import find_heat_yardsticks
 from gradsweep.options.exchange_setting import describe_baseline, find_tuned_run
 from reports.reading.json_values import as_list, as_mapping, as_number
-from reports.reading.machines import YARDSTICK
-from reports.reading.networks import collect_transport, collect_tuned
+from reports.reading.machines import RATIO_YARDSTICK, YARDSTICK
+from reports.reading.networks import collect_columns, collect_transport, collect_tuned
 from reports.reading.run_files import DirectoryFiles, LeftOut
 from reports.reading.text import clean
+
+_OF_CORES = ("oversubscribed", "shared_cores")
 
 
 class Pair(NamedTuple):
@@ -106,6 +108,8 @@ class _Race(NamedTuple):
     """The baseline that the race began with."""
     baseline_setting: str | None
     """The exchange setting of the tuned run in words, and whether a trial found it."""
+    place: Mapping[str, Any]
+    """The columns of `Report.runs` on the race's cores and network."""
 
 
 def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_Race]:
@@ -133,7 +137,10 @@ def _read_files(sweep: Path, leave_out: Callable[[LeftOut], None]) -> Iterator[_
                 tuned[tuned_run] = ratios["tuned"]
             allowed = describe_baseline(ratios)
             allowed = None if allowed is None else clean(allowed)
-            about = transport, _read_samples(ratios), finished, tuned, tuned_run, allowed
+            state = files.read_json(run_directory.STATE) or {}
+            place = {flag: state.get(flag) is True for flag in _OF_CORES}
+            place |= collect_columns(ratios.get("network"))
+            about = transport, _read_samples(ratios), finished, tuned, tuned_run, allowed, place
             yield _Race(clean(name), racers, heats, left_out, *about)
 
 
@@ -161,7 +168,8 @@ def _read_figures(race: _Race) -> dict[str, dict[str, Any]]:
             if columns is None:
                 continue
             about: dict[str, Any] = {"race": race.name, "race_baseline": clean(baseline), "raced_by": clean(str(name))}
-            about |= {**collect_transport(race.transport), YARDSTICK: yardstick}
+            about |= {**race.place, **collect_transport(race.transport)}
+            about |= {YARDSTICK: yardstick, RATIO_YARDSTICK: heat.get("yardstick")}
             allowed = race.baseline_setting if baseline == race.tuned_run else None
             about |= {"baseline_setting": allowed, **collect_tuned(race.tuned.get(name))}
             for served in as_list(race.racers.get(name)):
@@ -201,7 +209,8 @@ def apply_race(row: Mapping[str, Any], raced: Mapping[str, Any] | None) -> Mappi
     """Return a row of `Report.runs` with the figures of the run's race in place of the training's throughput.
 
     What was measured in the training stays, also in `training_disturbed` and `training_disturbance` whether others
-    disturbed it. Without a race, all times of the row are the training's.
+    disturbed it. Flags of the cores and of the network hold if they hold for one of both. Without a race, all times of
+    the row are the training's.
 
     Args:
         row, raced: with the columns on disturbance (`machines.judge_row`).
@@ -211,6 +220,7 @@ def apply_race(row: Mapping[str, Any], raced: Mapping[str, Any] | None) -> Mappi
         return {**row, **of_training}
     trained = as_number(row.get("iterations_per_second"))
     found = {**row, **of_training, **raced, "trained_iterations_per_second": trained}
+    found |= {flag: row.get(flag) or raced.get(flag) for flag in (*_OF_CORES, "network_off", "network_cpu_limited")}
     if math.isnan(raced["samples_per_second"]) and trained:
         of_step = as_number(row.get("samples_per_second")) / trained  # the race has not measured them
         found["samples_per_second"] = of_step * raced["iterations_per_second"]

@@ -12,6 +12,8 @@ from reports.analysis.measures import THROUGHPUT_TOPIC
 from reports.analysis.remarks import explain_settings
 from reports.analysis.table import (
     ALIKE,
+    DISTURBED,
+    MARKS,
     NO_RUN,
     NOT_RACED,
     ReportTable,
@@ -35,24 +37,34 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
         notes: the records of the races on pairs of runs.
     """
     runs = grid.runs
-    raced = runs[runs["throughput_ratio"].notna()].drop_duplicates("cell")
+    raced = runs[runs["throughput_ratio"].notna()].drop_duplicates(["cell", "sweep", "race", "race_baseline"])
     if raced.empty:
         return None
+    labels = dict(zip(zip(runs["sweep"], runs["run"], strict=True), runs["label"], strict=True))
+    names = [labels.get(place, place[1]) for place in zip(raced["sweep"], raced["race_baseline"], strict=True)]
+    raced = raced.assign(baseline=names, uneven=find_uneven(raced))
+    baselines = sorted(set(raced["baseline"]))
     keys = ["label", *grid.keys]
+    if "sweep" not in keys and raced.duplicated([*keys, "workers"]).any():  # the cell raced in several sweeps
+        keys.append("sweep")
+    present = set(zip(*(runs[key].map(format_setting) for key in (*keys, "workers")), strict=True))
+    keys += ["baseline"] if len(baselines) > 1 else []
     places = [tuple(map(format_setting, place)) for place in zip(*(raced[key] for key in keys), strict=True)]
     found = dict(zip(zip(places, raced["workers"], strict=True), raced.to_dict("records"), strict=True))
-    present = set(zip(*(runs[key].map(format_setting) for key in keys), runs["workers"], strict=True))
     rows = []
     for place in dict.fromkeys(places):
+        own = place[: len(place) - (len(baselines) > 1)]
         cells = [
-            _format_ratio(found.get((place, workers)), NOT_RACED if (*place, workers) in present else NO_RUN)
+            _format_ratio(
+                found.get((place, workers)),
+                NOT_RACED if (*own, format_setting(workers)) in present else NO_RUN,
+            )
             for workers in grid.workers
         ]
         rows.append((*map(make_text_cell, place), *cells))
     heads = [TableColumn("compressor" if key == "label" else key) for key in keys]
     heads += [TableColumn(plural(format_setting(workers) or "?", "worker"), "x", "x") for workers in grid.workers]
-    baselines = set(runs.loc[runs["run"].isin(raced["race_baseline"]), "label"])
-    title = f"Throughput in the race, times that of {join_words(sorted(baselines))}"
+    title = f"Throughput in the race, times that of {'the baseline' if len(baselines) > 1 else baselines[0]}"
     records = [
         {**dict(zip(keys, place, strict=True)), "workers": workers, **_make_record(row)}
         for (place, workers), row in found.items()
@@ -73,15 +85,16 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
 
 
 def _format_ratio(row: dict[str, Any] | None, absence: str) -> TableCell:
-    """Return the text of a ratio, `0.93 [0.90, 0.96]`, or the word for its absence."""
+    """Return the text of a ratio, `0.93 [0.90, 0.96]`, with marks, or the word for its absence."""
     if row is None:
         return TableCell(absence, absence, is_word=True, said=(absence,))
     ratio, low, high = (row[f"throughput_ratio{end}"] for end in ("", "_low", "_high"))
     if row["raced_by"] == row["race_baseline"]:
         return TableCell(ratio, "1")
-    is_alike = low <= 1 <= high
-    text = f"{format_number(ratio)} [{format_number(low)}, {format_number(high)}]{ALIKE * is_alike}"
-    return TableCell(ratio, text, said=(ALIKE,) if is_alike else ())
+    marks = [ALIKE] if low <= 1 <= high else []
+    marks += [MARKS[DISTURBED]] if row["uneven"] else []
+    text = f"{format_number(ratio)} [{format_number(low)}, {format_number(high)}]{''.join(marks)}"
+    return TableCell(ratio, text, said=tuple(marks))
 
 
 def _make_record(row: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +120,7 @@ def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
             "themselves, the runs compute faster and these ratios are others"
         )
     if (is_uneven & ~is_networked).any():
-        most = grid.runs.loc[is_uneven & ~is_networked, "cores_of_others"].max()
+        most = grid.runs.loc[is_uneven & ~is_networked, "ratio_cores_of_others"].max()
         said.append(
             f"other processes took up to {100 * most:.0f} % of the cores in a race, and slowed runs with more "
             "exchanges more: on a quiet machine, these ratios are others"

@@ -37,7 +37,7 @@ def show_failures(failed: Sequence[Run], console: Console, resume_command: str) 
 
 def print_line(console: Console, text: str, style: str | None = None) -> None:
     """Print a line unchanged, without rich's markup and line breaks, so that it can be copied."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(text, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def print_log_end(console: Console, path: Path) -> None:

@@ -75,6 +75,7 @@ class Drive:
         self.failed = 0  # for good
         self.ending = False
         self.left = False  # the jobs go on without this process
+        self.stopped = False  # the whole sweep is to end: asked by a signal or another shell, or too much has failed
         self.shown: Progress | None = None
 
     def run(self, handle_requests: Callable[[], None] = lambda: None) -> None:
@@ -162,6 +163,7 @@ class Drive:
                 pruner.poll(self.unjudged.values())  # before its victims are reported as cancelled
                 if preempted:
                     preempted.clear()
+                    self.stopped = True
                     self._drop_retries()
                     self.executor.preempt_all()
                 handle_requests()
@@ -211,6 +213,7 @@ class Drive:
         if most is not None and self.failed >= most and not self.ending:
             key = "sweep.fail_fast=true" if self.settings.fail_fast else f"sweep.max_failures={most}"
             print_line(self.alarm, f"{key}: {run.name} has failed; the rest is cancelled", "red")
+            self.stopped = True
             self._give_up(f"{key}: {run.name} had failed")
 
     def _give_up(self, reason: str) -> None:

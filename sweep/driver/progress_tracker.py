@@ -59,11 +59,17 @@ class Row:
         return None if self.began is None else (now if self.ended is None else self.ended) - self.began
 
     def read(self) -> None:
-        """Read the last lines of steps.csv and epochs.csv, and after the end of the run result.json."""
-        progress = RunProgress(self.run)
+        """Read the last lines of steps.csv and epochs.csv, and after the end of the run result.json.
+
+        If they cannot be read, what was read before stays.
+        """
+        try:
+            progress, result = RunProgress(self.run), None if self.ended is None else self.run.result()
+        except OSError:
+            return
         self.epoch, self.loss, self.accuracy = progress.epoch, progress.loss, progress.accuracy
         self.iterations_per_second = progress.iterations_per_second
-        if self.ended is not None and (result := self.run.result()) is not None:  # the figure of the report
+        if result is not None:  # the figure of the report
             self.iterations_per_second = result.get("iterations_per_second")
             self.few_steps = timed_steps.remark_on(result)
         epochs = self.epochs if self.evaluate_every_steps is None else None

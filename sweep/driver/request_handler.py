@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gradsweep import run_directory
 from gradsweep.disk import disk_errors
 from gradsweep.errors import UsageError
 from gradsweep.run_directory import Run, runs_of
@@ -18,6 +17,7 @@ from sweep.driver.cancel_unwatched import cancel_unwatched
 from sweep.driver.drive import Drive
 from sweep.executors.base import Job
 from sweep.planning.load_point import load_point
+from sweep.provenance.file_owners import refuse_strangers
 
 
 class RequestHandler:
@@ -35,21 +35,23 @@ class RequestHandler:
             elif request.kind == CANCEL:
                 self._cancel(request)
             else:
-                with self._report_disk_errors():
+                with self._report_errors():
                     self._resume(request)
         for each in list(self._ending):
             path, request, theirs = each
             if all(job.ended for job in theirs.values()):
                 self._ending.remove(each)
-                with self._report_disk_errors():
+                with self._report_errors():
                     self._conclude(request, theirs)
                 remove_request(path)
 
     @contextlib.contextmanager
-    def _report_disk_errors(self) -> Iterator[None]:
-        """Print errors of the disk in this block instead of raising them, so that the sweep continues."""
+    def _report_errors(self) -> Iterator[None]:
+        """Print an error of the disk, or why a request is refused, instead of raising it: the sweep continues."""
         try:
             yield
+        except UsageError as error:
+            print_line(self.drive.console, str(error), "yellow")
         except OSError as error:
             print_line(self.drive.console, disk_errors.describe(error) or str(error), "yellow")
 
@@ -63,6 +65,7 @@ class RequestHandler:
         watched = self.drive.list_active()
         theirs = {run: watched[run] for run in self._select_runs(request) if run in watched}
         print_line(self.drive.console, f"asked by {request.by} to cancel {len(theirs)} runs")
+        self.drive.stopped |= request.runs is None
         self.drive.ask_to_end(theirs, f"cancelled by {request.by}")
         self._ending.append((self.inbox.hold(), request, theirs))
 
@@ -70,10 +73,8 @@ class RequestHandler:
         """Finish a request to cancel once its jobs have ended: cancel runs without a job, exclude named runs."""
         asked = self._select_runs(request)
         watched = {**theirs, **self.drive.list_active()}
-        try:
+        with self._report_errors():
             cancel_unwatched((run for run in asked if run not in watched), f"cancelled by {request.by}")
-        except UsageError as error:
-            print_line(self.drive.console, str(error), "yellow")
         if request.runs is not None:
             for run in asked:
                 exclude(run)
@@ -89,14 +90,12 @@ class RequestHandler:
         for run in self._select_runs(request):
             if run in watched:
                 continue
-            self.drive.executor.reconcile(run)
-            if completion.is_complete(run):
-                continue
-            try:
-                points[run] = load_point(run)
-            except UsageError as error:
-                print_line(self.drive.console, str(error), "yellow")
+            with self._report_errors():
+                refuse_strangers(self.drive.directory, [run])
+                self.drive.executor.reconcile(run)
+                if not completion.is_complete(run):
+                    points[run] = load_point(run)
         print_line(self.drive.console, f"asked by {request.by} to take up {len(points)} runs again")
         for run in points:
-            include(run, status=run_directory.PENDING, reason=None)
+            include(run)
         self.drive.add(points)

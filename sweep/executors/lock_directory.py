@@ -82,10 +82,13 @@ class LockDirectory:
 
     @contextlib.contextmanager
     def hold_master(self, patience_s: float = 0.0) -> Iterator[bool]:
-        """Hold the master lock within this block, so that no other process takes locks; yield False if one has it."""
+        """Hold the master lock within this block, so that no other process takes locks.
+
+        Yield False if another process has it, or if the directory has just been removed.
+        """
         try:
             lock = file_lock.take(self._build_path(_MASTER), wait_s=patience_s)
-        except BlockingIOError:
+        except (BlockingIOError, FileNotFoundError):
             yield False
             return
         with lock:

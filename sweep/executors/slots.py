@@ -170,9 +170,7 @@ class LockedSlots(Slots):
                 lease.cores = tuple(self.cores[: self.total])
                 lease.locks += self._take_all(f"{_SHARING}{core}" for core in lease.cores)
             self._leases.append(lease)
-            with contextlib.suppress(OSError):  # a full disk: others do not learn for whom they wait
-                for lock in lease.locks:
-                    self._locks.write_note(lock, {"pid": os.getpid(), "sweep": self.sweep, "run": run})
+            self._note_holder(lease.locks, run=run)
         for free in taken.values():
             for lock in free.values():
                 lock.close()
@@ -196,6 +194,12 @@ class LockedSlots(Slots):
             return self._locks.take(name, shared=name.startswith(_SHARING))
         except OSError:  # another process holds it, or no inode or descriptor is left
             return None
+
+    def _note_holder(self, locks: Iterable[FileLock], **about: str) -> None:
+        """Write into the locks' files who holds them."""
+        with contextlib.suppress(OSError):  # a full disk: others do not learn for whom they wait
+            for lock in locks:
+                self._locks.write_note(lock, {"pid": os.getpid(), "sweep": self.sweep, **about})
 
     def _take_all(self, names: Iterable[str]) -> list[FileLock]:
         """Take those of the locks that are free, and return them."""
@@ -239,6 +243,7 @@ class LockedSlots(Slots):
             self._ticket = None
 
     def is_disturbed(self, lease: Lease) -> bool:
+        self._renew_locks()
         with self._locks.hold_master(PATIENCE_S) as alone:
             return alone and any(self._locks.is_held(f"{_SHARING}{core}", shared=True) for core in lease.cores)
 
@@ -251,6 +256,7 @@ class LockedSlots(Slots):
         self._looks_at = 0.0
 
     def list_others(self) -> list[str]:
+        self._renew_locks()
         names = [f"core-{core}" for core in self.cores] + [f"gpu-{gpu}" for gpu in self.gpus]
         with self._locks.hold_master(PATIENCE_S) as alone:
             if not alone:
@@ -268,7 +274,9 @@ class LockedSlots(Slots):
         self._locks = LockDirectory(self._place)
         for lease in self._leases:
             cores = [f"{_SHARING if lease.is_shared else 'core-'}{core}" for core in lease.cores]
-            lease.locks += self._take_all([*cores, *(f"gpu-{gpu}" for gpu in lease.gpus)])
+            locks = self._take_all([*cores, *(f"gpu-{gpu}" for gpu in lease.gpus)])
+            self._note_holder(locks)
+            lease.locks += locks
 
     def close(self) -> None:
         """End all leases."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gradsweep.disk import disk_errors
+from gradsweep.errors import UsageError
 from gradsweep.run_directory import runs_of
 from sweep.console.flags import take_flags
 from sweep.directory import completion
@@ -38,6 +39,9 @@ def main(arguments: Sequence[str]) -> int:
     except Interrupted as interrupted:
         report_interrupted(interrupted, session)
         raise
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
     except OSError as error:
         if (line := disk_errors.describe(error)) is None:
             raise

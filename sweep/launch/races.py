@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from sweep.launch.sweep_events import SweepEvents
 from sweep.launchers.launchers import build_executor
 from sweep.planning.load_point import load_point
 from sweep.planning.races import RaceGroup, explain_untuned, find_disturbed, find_missing_races
+from sweep.provenance.file_owners import refuse_strangers
 from sweep.settings.race import OFF, ONLY, WITHOUT, RaceSettings, parse_race
 from sweep.settings.resolved_point import ResolvedPoint
 from sweep.system import signals
@@ -50,8 +52,9 @@ def race_sweep(session: Session, directory: Path, points: Mapping[Run, ResolvedP
         return
     known = dict(points)
     for run in run_directory.runs_of(directory):
-        with suppress(UsageError):  # a damaged one, of which a report tells
+        with suppress(UsageError):  # a damaged one, of which a report tells, or another user's
             if run not in known:
+                refuse_strangers(directory, [run])
                 known[run] = load_point(run)
     racing = {
         run: point.config for run, point in known.items() if race.mode == ONLY or run.status() == run_directory.DONE
@@ -100,6 +103,7 @@ def _run_races(
         events.end(session.runs, int(interrupted.code or 1))
         raise
     session.is_racing = False
+    session.is_stopped |= status == run_directory.CANCELLED
     return status != run_directory.CANCELLED
 
 
@@ -150,10 +154,12 @@ def _run_race(
         workers = point.config["workers"]
         task = dataclasses.replace(task, module=[run_directory.RACE_MODULE], workers=workers, limits=limits)
         (job,) = executor.submit_runs([task])
-        with signals.defer_interrupts():
+        with signals.defer_interrupts(), signals.collect_signal(signal.SIGUSR1) as asked:
             while not job.ended:
                 signals.raise_deferred()
                 executor.poll()
+                if asked:
+                    executor.cancel([job], "asked to stop by SIGUSR1")
                 _cancel_if_asked(executor, job, inbox)
                 time.sleep(POLL_S)
         failed, in_trial = (None, False) if job.status == run_directory.DONE else _find_culprit(run)

@@ -31,6 +31,7 @@ class Session:
         lost_errors: the compressors so far that lose their errors.
         runs: the requested runs, once the command has begun to compute them.
         is_racing: a race is running.
+        is_stopped: the whole sweep was asked to end, or too many of its runs have failed: nothing more begins.
         failed_races: the number of races without a result.
         events: writes the sweep's first and last event, once the command computes something.
         fork_servers: the fork servers of a packed sweep, which load torch before its runs are submitted.
@@ -46,6 +47,7 @@ class Session:
         self.lost_errors: list[str] = []
         self.runs: list[Run] = []
         self.is_racing = False
+        self.is_stopped = False
         self.failed_races = 0
         self.events: SweepEvents | None = None
         self.fork_servers: ForkServers | None = None

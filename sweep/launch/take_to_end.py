@@ -32,7 +32,7 @@ def run_or_leave(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint
         race_sweep(session, sweep.directory, points)
     elif wait:
         take_to_end(session, sweep, points)
-        if not session.is_growing:  # a search goes by the results of its runs
+        if not session.is_growing and not session.is_stopped:  # a search goes by the results of its runs
             race_sweep(session, sweep.directory, points)
     elif is_local:
         detach.start_detached(session, sweep, points)
@@ -91,5 +91,6 @@ def take_to_end(session: Session, sweep: Sweep, points: dict[Run, ResolvedPoint]
             events.end([*session.runs, *drive.points], int(interrupted.code or 1))
         raise
     finally:
+        session.is_stopped |= drive.stopped
         if began:
             session.runs.extend(drive.points)  # also those that were added meanwhile

@@ -19,7 +19,7 @@ from gradsweep.disk.regular_files import is_regular
 from gradsweep.files import write_json
 from gradsweep.run_directory import SIGNATURE_DIGITS, Run
 from gradsweep.sweeps import sweep_locations
-from sweep.directory import completion, result_check
+from sweep.directory import completion, result_check, run_identity
 from sweep.directory.description import read_description
 from sweep.provenance import user_code
 from sweep.settings.resolved_point import ResolvedPoint
@@ -54,7 +54,8 @@ def build_expected(point: ResolvedPoint, about: Mapping[str, Any]) -> Expected:
 
 def take_finished(directory: Path, points: Mapping[Run, ResolvedPoint], version: str) -> list[Run]:
     """Copy results of equal runs from other sweeps into the sweep in `directory`; return the runs that got a result."""
-    wanted = {str(run.state()["signature"]): run for run in points if not completion.is_complete(run)}
+    signatures = {run: run_identity.read_signature(run) for run in points if not completion.is_complete(run)}
+    wanted = {str(signature): run for run, signature in signatures.items() if signature is not None}
     about = read_description(directory)
     asked = {signature: build_expected(points[run], about) for signature, run in wanted.items()}
     finished = find_finished(directory, asked, version)

@@ -101,8 +101,18 @@ def list_files(root: Path, folders: Sequence[str]) -> list[str]:
 
 
 def find_store(sweep: Path) -> Path:
-    """Return the directory for a sweep's snapshots: in output/ for output/<date>/<time>, else in the sweep."""
-    return (sweep_locations.root_of(sweep) if sweep_locations.is_dated(sweep) else sweep) / STORE
+    """Return the directory for a sweep's snapshots: in output/ for output/<date>/<time>, else in the sweep.
+
+    Raises:
+        UsageError: its path cannot be an entry of PYTHONPATH.
+    """
+    store = (sweep_locations.root_of(sweep) if sweep_locations.is_dated(sweep) else sweep) / STORE
+    if os.pathsep in str(store.absolute()):
+        raise UsageError(
+            f"hydra.sweep.dir={sweep}: with {os.pathsep!r}, which separates the directories of PYTHONPATH; valid is a "
+            f"path without it, or sweep.snapshot=false"
+        )
+    return store
 
 
 def take(code: Code, store: Path) -> Path:

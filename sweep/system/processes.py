@@ -39,16 +39,20 @@ def read_text(*command: str, timeout: float) -> str:
 
 
 def find_processes(directory: Path, mark: str = ATTEMPT_VARIABLE) -> list[int]:
-    """Return the pids of an attempt's or world's processes: its directory is in their environment variable `mark`."""
-    needle = f"{mark}={directory}".encode()
+    """Return the pids of an attempt's or world's processes: its directory is in their environment variable `mark`.
+
+    The directory may have been reached by another path, through a symbolic link.
+    """
+    begin, real = f"{mark}=".encode(), os.path.realpath(os.fsencode(directory))
     pids = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                if needle in (entry / "environ").read_bytes().split(b"\0"):
-                    pids.append(int(entry.name))
+                variables = (entry / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue  # it has ended, or is another user's
+            if any(os.path.realpath(each[len(begin) :]) == real for each in variables if each.startswith(begin)):
+                pids.append(int(entry.name))
     return pids
 
 

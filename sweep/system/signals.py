@@ -11,6 +11,7 @@ from types import FrameType
 _received = 0  # how many signals have come
 _deferring = False
 _deferred: int | None = None  # the signal that has not been raised yet
+_early: list[int] = []  # signals that `collect_signal` is to find
 
 NOTHING = "interrupted; nothing was started"
 PATIENCE = 2
@@ -33,7 +34,8 @@ def raise_on_signals() -> Iterator[None]:
     """Within this block, turn the first SIGINT, SIGTERM or SIGHUP into `Interrupted`; a second one sets `is_hurried`.
 
     If nothing has reported the interruption when the block is left, nothing was started, and a line says so. A second
-    SIGHUP does not count, because some terminals send it twice when they are closed.
+    SIGHUP does not count, because some terminals send it twice when they are closed. A SIGUSR1 waits for
+    `collect_signal`.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -48,7 +50,9 @@ def raise_on_signals() -> Iterator[None]:
 
     global _received
     _received, _deferred = 0, None
+    _early.clear()
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda number, frame: _early.append(number))
     try:
         yield
     except Interrupted as interrupted:
@@ -88,8 +92,12 @@ def raise_deferred() -> None:
 
 @contextmanager
 def collect_signal(number: signal.Signals) -> Iterator[list[int]]:
-    """Within this block, append a signal to the yielded list each time it arrives, instead of being ended by it."""
-    received: list[int] = []
+    """Within this block, append a signal to the yielded list each time it arrives, instead of being ended by it.
+
+    The list has the signals already that have come since `raise_on_signals` began.
+    """
+    received = [early for early in _early if early == number]
+    _early.clear()
     before = signal.signal(number, lambda came, frame: received.append(came))
     try:
         yield received

@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import os
 import re
-import signal
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -121,17 +120,21 @@ class Allocation:
         nodes = read_text("scontrol", "show", "hostnames", self.hosts, timeout=timeout)  # it only expands the list
         return [node for node in nodes.split() if node != os.environ.get("SLURMD_NODENAME")]
 
-    def requeue(self, timeout: float = 20) -> str | None:
-        """Make SLURM end this job and queue it again; return the reason if SLURM refuses, else None.
+    def requeue(self, timeout: float = 20) -> tuple[bool | None, str]:
+        """Make SLURM end this job and queue it again; return whether SLURM does so, and the reason if it refuses.
 
-        If SLURM ends all processes of this job at once, scontrol is among them, and cannot report its success.
+        None: not known. SLURM ends all processes of the job, and scontrol may be among them before it can report its
+        success; or SLURM has not answered within `timeout` seconds.
         """
         try:
             done = subprocess.run(["scontrol", "requeue", self.job], capture_output=True, text=True, timeout=timeout)
-        except (OSError, subprocess.SubprocessError) as error:
-            return str(error)
-        is_accepted = done.returncode in (0, -signal.SIGTERM, -signal.SIGKILL)
-        return None if is_accepted else done.stderr.strip() or f"scontrol exited with {done.returncode}"
+        except subprocess.TimeoutExpired:
+            return None, ""
+        except OSError as error:
+            return False, str(error)
+        if done.returncode < 0:
+            return None, ""
+        return done.returncode == 0, done.stderr.strip() or f"scontrol exited with {done.returncode}"
 
 
 def _query(kind: str, name: str, timeout: float = 2) -> dict[str, str]:

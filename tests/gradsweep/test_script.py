@@ -122,6 +122,24 @@ def test_a_resumed_script_goes_on_after_its_checkpoint(attempt: Path, monkeypatc
         Run().resume(9)
 
 
+def test_a_resume_within_an_epoch_keeps_its_training_loss(attempt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run()
+    for loss in (9.0, 1.0, 2.0, 3.0):
+        run.step(samples=2, loss=loss)
+        if loss == 9.0:
+            run.epoch(test_accuracy=0.1)
+    run.stop()
+    again = attempt.with_name("attempt-2")
+    again.mkdir()
+    monkeypatch.setenv("GRADSWEEP_ATTEMPT", str(again))
+    run = Run()
+    run.resume(3)
+    run.step(samples=2, loss=6.0)
+    run.epoch(test_accuracy=0.9)
+    epoch = files.last_row(attempt.parent / "epochs.csv") or {}
+    assert (epoch["epoch"], epoch["train_loss"]) == ("2", "3.0")
+
+
 def test_other_ranks_write_nothing(attempt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     run = Run()

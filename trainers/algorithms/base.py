@@ -68,8 +68,11 @@ class Algorithm(ABC):
         return contextlib.nullcontext()
 
     def measure_withheld(self) -> float:
-        """Return the l2 norm of everything that this worker's memory holds back (memory_norm in steps.csv)."""
-        return self.setup.exchange.memory.norm()
+        """Return the l2 norm of everything that this worker's memory holds back (memory_norm in steps.csv).
+
+        NaN: the worker has no memory.
+        """
+        return self.setup.exchange.measure_withheld()
 
     def figures(self) -> dict[str, Any]:
         """Return the algorithm's own figures for result.json; called on worker 0 at the end."""

@@ -45,19 +45,24 @@ class Loaders:
 
     def __init__(self, read: Callable[[Places], Any], count: int) -> None:
         self._read, self._count = read, count
-        self._places: list[Places] = []
-        self._loader: DataLoader[Any] | None = None
+        self._places: dict[bool, list[Places]] = {False: [], True: []}  # of training, and of the test set
+        self._loaders: dict[bool, DataLoader[Any]] = {}
 
     def read(self, batches: Sequence[Places]) -> Iterator[Any]:
-        """Yield what `read` returns for each batch, in order. A later call ends an earlier one."""
+        """Yield what `read` returns for each batch, in order.
+
+        A later call ends an earlier one, except that the test set can be read within an epoch: it has processes of its
+        own.
+        """
         if not self._count:
             return map(self._read, batches)
-        self._places[:] = batches
-        if self._loader is None:
-            self._loader = DataLoader(
+        of_test = bool(batches) and batches[0][0] == 0
+        self._places[of_test][:] = batches
+        if of_test not in self._loaders:
+            self._loaders[of_test] = DataLoader(
                 _Batches(self._read),
                 batch_size=None,
-                sampler=self._places,  # read anew whenever an epoch begins
+                sampler=self._places[of_test],  # read anew whenever an epoch begins
                 collate_fn=_leave,
                 num_workers=self._count,
                 multiprocessing_context="spawn",
@@ -65,8 +70,8 @@ class Loaders:
                 worker_init_fn=_die_with_rank,
                 generator=torch.Generator(),  # torch's global one is not to be touched
             )
-        return iter(self._loader)
+        return iter(self._loaders[of_test])
 
     def close(self) -> None:
         """End the processes; a later `read` starts new ones."""
-        self._loader = None
+        self._loaders.clear()

@@ -106,6 +106,10 @@ class Exchange:
         """Whether units can be submitted during backward, as soon as they are complete."""
         return self.collectives.in_background and not self.memory.needs_norm
 
+    def measure_withheld(self) -> float:
+        """Return the l2 norm of everything that the memory of this worker holds back; NaN: it has no memory."""
+        return self.memory.norm()
+
     def mean(self, step: int, *, epoch: int = 1, lr: float = 1.0, measure: bool = False) -> Traffic:
         """Replace every unit's gradient by the mean over the workers of its compressed form; return the traffic."""
         self.begin(step, epoch=epoch, lr=lr, measure=measure)

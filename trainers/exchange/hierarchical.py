@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,9 @@ class Hierarchical(Exchange):
 
     def submit(self, unit: Unit) -> None:
         self._submitted.append(unit)  # leaders encode the sum of the whole node
+
+    def measure_withheld(self) -> float:
+        return super().measure_withheld() if self.node.rank == LEADER else math.nan
 
     def finish(self) -> Traffic:
         with self.watch("communicate"):

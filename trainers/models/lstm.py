@@ -47,8 +47,10 @@ class LanguageModel(nn.Module):
     def _layers(self, vectors: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
         """Apply the LSTM layers: (n, length, hidden) to the same shape, and the state after the last word."""
         state = self._state
-        if state is not None and state[0].shape[1] != len(vectors):
+        if state is not None and state[0].shape[1] < len(vectors):
             state = None
+        elif state is not None:  # a batch with fewer rows continues the first ones
+            state = state[0][:, : len(vectors)].contiguous(), state[1][:, : len(vectors)].contiguous()
         if state is not None:  # under autocast it is of 16 bits, and what follows may not be
             state = state[0].to(vectors.dtype), state[1].to(vectors.dtype)
         if vectors.device.type == "cpu":  # where few processors have LSTMs of 16 bits, and torch fails on the others

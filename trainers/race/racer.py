@@ -33,13 +33,15 @@ FREE = 0.1
 def find_first_step(config: RunConfig, epochs: Epochs) -> int:
     """Return the first step (from 1) from which on the cost of a step no longer changes.
 
-    Before it, a warm-up of the policy may send more, images may be smaller, and post-local SGD synchronises.
+    Before it, a warm-up of the policy or of a compressor (PowerSGD's start_step) may send more, images may be smaller,
+    and post-local SGD synchronises.
     """
     policy = config.policy
     warmup = {"none": 0, "exponential": policy.warmup_epochs, "list": len(policy.warmup_ratios)}[policy.warmup]
     epoch = max(warmup, config.completed_phases[-1].epoch)
     local = config.algorithm.from_step if isinstance(config.algorithm, LocalSGD) else 1
-    return max(round(epochs.count_steps_until(epoch)) + 1, policy.start_step, local)
+    late = max(getattr(one, "start_step", 0) for one in policy.list_possible(config.compressor))
+    return max(round(epochs.count_steps_until(epoch)) + 1, policy.start_step, late, local)
 
 
 def has_room(comm: MPI.Intracomm, device: torch.device, size: float) -> bool:
@@ -157,7 +159,7 @@ class Racer:
             seconds = worker.watch.measure_step()
             self.is_lost |= not math.isfinite(taken.shares.read()[0])
             self._taken += 1
-            self._sums += batch.rows, taken.traffic.payload_bytes, taken.traffic.sent_bytes
+            self._sums += batch.total / self._comm.size, taken.traffic.payload_bytes, taken.traffic.sent_bytes
             yield [seconds, *(worker.watch.seconds.get(phase, 0.0) for phase in PHASES)]
 
     def measure_traffic(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from trainers.config.run_config import RunConfig
 from trainers.options import optimizers as options
 from trainers.options.algorithms import LocalSGD, NoLoCo
 from trainers.options.schedules import WSD, Regime
-from trainers.rules.rule import Condition, Rule, given, has, has_above, has_other, read, refuse
+from trainers.rules.rule import ACCORDION, Condition, Rule, given, has, has_above, has_other, read, refuse
 
 _DGC = has("memory", "dgc")
 _LOCAL_SGD = has("algorithm", "local_sgd")
@@ -21,6 +21,7 @@ _OF_MOMENTA = has("optimizer", *options.OF_MOMENTA)
 _ONE_BIT = has("optimizer", *options.ONE_BIT)
 _DISTRIBUTED_LION = has("optimizer", "distributed_lion")
 _ZERO_ONE_ADAM = has("optimizer", "zero_one_adam")
+_NOLOCO = has("algorithm", "noloco")
 _DION = has("optimizer", "dion")
 _EVERY_STEPS = given("evaluate_every_steps")
 _GROUPS = Condition("optimizer.groups", lambda run: bool(run.optimizer.groups))
@@ -58,10 +59,18 @@ def _sends_steps(run: RunConfig) -> bool:
     return any(one.name == "dion" for one in run.policy.list_possible(run.compressor))
 
 
+def _is_second_kept_compressed(run: RunConfig) -> bool:
+    """Tell the same of the second phase of a sharded exchange."""
+    second = read(run, "exchange.second_memory")
+    return second in ("residual", "loco") and run.policy.start_step < run.algorithm.from_step
+
+
 def _list_condition(words: str, test: Callable[[Compressor], bool]) -> Condition:
     """Return the condition that some compressor of a run, also by its policy, passes a test."""
     return Condition(words, lambda run: any(map(test, run.policy.list_possible(run.compressor))), "{compressor=}")
 
+
+_MEAN_VALUES = _list_condition("compressor.values=mean", lambda one: getattr(one, "values", None) == "mean")
 
 RULES = (
     Rule(
@@ -215,6 +224,22 @@ RULES = (
         "the few elements of a mean direction would get the length of the whole change",
         "algorithm.average=mean, or a compressor that sends all elements",
     ),
+    Rule(_LOCAL_SGD, ACCORDION, "the learning rate of its exchanges is constant", "policy.accordion.option=null"),
+    Rule(
+        _LOCAL_SGD,
+        has_above("exchange.backup", 0),
+        "the server would take a worker that is a few local steps behind for one that is rounds behind",
+        "exchange.backup=0",
+    ),
+    *(
+        Rule(
+            one,
+            _MEAN_VALUES,
+            "it sends positive and negative elements in turns, step by step, and workers do not exchange in every step",
+            "compressor.values=fp32",
+        )
+        for one in (_LOCAL_SGD, _ZERO_ONE_ADAM, _NOLOCO)
+    ),
     *(
         Rule(
             one,
@@ -245,6 +270,16 @@ RULES = (
         Condition("memory=residual or loco while gradients are compressed", _is_kept_compressed, "{memory=}"),
         _OTHER_UNITS,
         "memory=none or scaled_residual, or policy.start_step={algorithm.from_step}",
+    ),
+    Rule(
+        _LATE,
+        Condition(
+            "exchange.second_memory=residual or loco while gradients are compressed",
+            _is_second_kept_compressed,
+            "{exchange.second_memory=}",
+        ),
+        _OTHER_UNITS,
+        "exchange.second_memory=none or scaled_residual, or policy.start_step={algorithm.from_step}",
     ),
 )
 

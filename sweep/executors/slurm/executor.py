@@ -182,9 +182,12 @@ class SlurmRunExecutor(RunExecutor):
         stamp = stamp_file(run.path(run_directory.STATE))
         if stamp is None or (stamp == job.stamp and not force):
             return
+        try:
+            state = run.state()
+        except OSError:  # it was replaced meanwhile (ESTALE of a network file system): the next poll reads it
+            return
         if stamp != job.stamp:
             job.stamp, job.alive_at = stamp, now
-        state = run.state()
         last = state["attempts"][-1] if state["attempts"] else {}
         status, mine = state["status"], last.get("job") == job.slurm_id
         job.shared_cores = mine and state.get("shared_cores") is True
@@ -225,7 +228,10 @@ class SlurmRunExecutor(RunExecutor):
         forgotten = [job.slurm_id for job in over if job.slurm_id not in listed]
         last = {**(queue.read_accounting(forgotten) if forgotten else {}), **listed}
         for job in over:
-            job.conclude(last.get(job.slurm_id))
+            try:
+                job.conclude(last.get(job.slurm_id))
+            except OSError as error:  # of the run's files
+                job.finish(run_directory.FAILED, str(error))
         changed = before != [(job.status, job.waits_for, job.gone_since) for job in jobs]
         self._pause = self.poll_s if changed else min(2 * self._pause, MOST_RARE * self.poll_s)
         waits = any(not job.ended and (job.gone_since is not None or job.is_ending) for job in jobs)

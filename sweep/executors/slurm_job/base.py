@@ -89,16 +89,22 @@ class AllocatedJob(abc.ABC):
         print(f"{run.name}: {reason}", file=sys.stderr)
 
     def _requeue(self, runs: Iterable[Run], exit_code: int | None) -> bool:
-        """Make SLURM queue this job again; if SLURM refuses, mark the preempted `runs` as failed, and return False."""
-        refused = self.allocation.requeue()
-        if refused is None:
+        """Make SLURM queue this job again; if SLURM refuses, mark the preempted `runs` as failed, and return False.
+
+        If it is not known whether SLURM does so, they stay preempted, with the cause LOST: a resume then takes them up
+        if their job has gone.
+        """
+        is_queued, refused = self.allocation.requeue()
+        if is_queued:
             return True
         for run in runs:
             state = run.state()
-            if state["status"] == run_directory.PREEMPTED:
+            if state["status"] == run_directory.PREEMPTED and is_queued is None:
+                finish_attempt(run, run_directory.PREEMPTED, state.get("reason"), exit_code, failure_causes.LOST)
+            elif state["status"] == run_directory.PREEMPTED:
                 reason = f"{state.get('reason')}; SLURM did not queue it again: {refused}"
                 finish_attempt(run, run_directory.FAILED, reason, exit_code, failure_causes.LOST)
-        return False
+        return is_queued is None
 
 
 def explain_lock(path: Path, what: str = "it") -> str:

@@ -58,6 +58,7 @@ def test_what_costs_nothing_is_not_named(tmp_path: Path) -> None:
 def test_many_places_are_cut_short() -> None:
     rows = [
         {
+            "sweep": "s",
             "label": label,
             "workers": 2,
             "model": f"m{number:02}",
@@ -66,8 +67,8 @@ def test_many_places_are_cut_short() -> None:
             "raced_by": f"{number}-{label}",
             "race_baseline": f"{number}-none",
             "status": run_directory.DONE if number else run_directory.FAILED,
-            "disturbed": number == 0,
-            "cores_of_others": 0.2,
+            "ratio_disturbed": number == 0,
+            "ratio_cores_of_others": 0.2,
             "accuracy": 0.9 + turn / 100,
             **{f"throughput_ratio{end}": value for end, value in (("", 2.0), ("_low", 1.5), ("_high", 2.5))},
         }

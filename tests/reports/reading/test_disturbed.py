@@ -110,15 +110,15 @@ def test_a_raced_run_has_the_interval_and_the_yardstick_of_its_race(disturbed: P
     files.write_json(directory / run_directory.RATIOS, ratios)
     tables = {table.name: table for table in read_report([disturbed], disturbed).tables}
     marks = {name: [row[1].text[-1] for row in tables[name].rows] for name in ("throughput", "speedup", "race")}
-    assert marks["throughput"] == marks["speedup"] == ["△"] * 3 and "△" not in marks["race"]
+    assert marks["throughput"] == marks["speedup"] == ["△"] * 3 and marks["race"] == ["1", "△", "△"]
     (said,) = (note for note in tables["race"].notes if note.startswith("other processes took up to 24 % of the cores"))
     assert said.endswith("on a quiet machine, these ratios are others")
 
     heat["yardstick"] = fabricate.yardstick(slow=1.2)
     files.write_json(directory / run_directory.RATIOS, ratios)
     tables = {table.name: table for table in read_report([disturbed], disturbed).tables}
-    marks = {name: [row[1].text[-1] for row in tables[name].rows] for name in ("throughput", "speedup")}
-    assert marks["throughput"] == ["△"] * 3 and "△" not in marks["speedup"], "slow cores slow all runs equally"
+    marks = {name: [row[1].text[-1] for row in tables[name].rows] for name in ("throughput", "speedup", "race")}
+    assert marks["throughput"] == ["△"] * 3 and "△" not in [*marks["speedup"], *marks["race"]], "all are slowed equally"
     assert not any("these ratios are others" in note for note in tables["race"].notes)
 
 
@@ -180,7 +180,8 @@ def test_each_time_has_the_mark_of_the_reading_it_was_taken_with(
 def test_reports_show_and_remeasure_agree_on_races_of_several_heats(
     disturbed: Path, baseline: str, is_marked: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The second heat was disturbed: its times count as those of the first, unless it has a baseline of its own."""
+    """The second heat was disturbed: its times count as those of the first, unless it has a baseline of its own; its
+    ratios are its own."""
     directory = race(disturbed, 2, {"none": 1.0, "qsgd": 1.0}, {"none": 2.0, "svd": 2.0})
     ratios = files.read_json(directory / run_directory.RATIOS) or {}
     first, second = ratios["heats"]
@@ -193,7 +194,10 @@ def test_reports_show_and_remeasure_agree_on_races_of_several_heats(
     assert main(["show", str(run)]) == 0
     assert ("disturbed in its race" in capsys.readouterr().out) == is_marked
     judged = SweepYardsticks.read(disturbed)
-    assert (judged.explain_race(directory.name) is not None) == is_marked
+    assert judged.explain_race(directory.name) == "other processes took 24 % of its cores"
+    tables = {table.name: table for table in read_report([disturbed], disturbed).tables}
+    ratios = {row[0].text: row[1].text[-1] == "△" for row in tables["race"].rows if row[0].text != baseline}
+    assert ratios == {name: name == "svd" for name in ratios}, "none raced in the first heat, too"
 
 
 def test_they_are_marked_in_every_table_of_times_on_the_page_and_in_pictures(disturbed: Path) -> None:

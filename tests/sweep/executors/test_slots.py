@@ -331,13 +331,18 @@ def test_the_usual_place_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert tmp_path not in find_default_path().parents, "sweeps with different TMPDIR share the machine, too"
 
 
-def test_a_removed_directory_is_made_again_with_what_is_leased(open_slots: Open, tmp_path: Path) -> None:
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_a_removed_directory_is_made_again_with_what_is_leased(open_slots: Open, tmp_path: Path, looks: int) -> None:
     """By somebody who cleans /tmp: what runs keeps its cores."""
     slots = open_slots()
-    leased(slots, 3)
+    lease = leased(slots, 3)
     for path in (tmp_path / "slots").iterdir():
         path.unlink()
     (tmp_path / "slots").rmdir()
+    if looks == 1:
+        assert not slots.is_disturbed(lease)
+    if looks == 2:
+        assert slots.list_others() == []
     assert leased(slots, 1).cores == (3,)
     assert open_slots().lease(1) is None
 

@@ -142,6 +142,29 @@ def test_another_shell_cancels_a_race(
     assert {run.status() for run in run_directory.runs_of(tmp_path / "out")} == {run_directory.DONE}
 
 
+def test_a_sweep_that_was_asked_to_stop_does_not_race(
+    tmp_path: Path, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By SIGUSR1, in a training and in a race, and by another shell."""
+    slow = ("max_steps=100000", "epochs=100000")
+    for way in ("signal", "cancel"):
+        grid = [*SMALL, *slow, "compressor=none,qsgd", f"hydra.sweep.dir={way}", "race=auto", "race.seconds=600"]
+        program = start(*grid)
+        eventually(lambda way=way: list(tmp_path.glob(f"{way}/runs/*/steps.csv")))
+        monkeypatch.chdir(tmp_path)
+        if way == "signal":
+            program.process.send_signal(signal.SIGUSR1)
+        else:
+            assert sweep.__main__.main(["cancel", way]) == 0
+        code, out, err = program.end()
+        assert code == 1 and "[race" not in out + err and not (tmp_path / way / run_directory.RACES).exists()
+    program = start(*GRID, "race=only", "race.seconds=600", "race.precision=1e-6")
+    eventually(lambda: list(tmp_path.glob("out/races/*/ratios.json")))
+    program.process.send_signal(signal.SIGUSR1)
+    code, out, err = program.end()
+    assert code == 1 and "asked to stop by SIGUSR1" in out + err and (tmp_path / "out" / "report.html").exists()
+
+
 def test_ctrl_c_keeps_what_was_measured_and_a_resume_goes_on(
     tmp_path: Path, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,6 +226,10 @@ def test_samples_are_the_same_on_any_worker_in_any_process_and_after_a_resume(ow
         next(loaded.read_epoch(1))  # an epoch that is left in its middle
         assert same(alone, epoch_of(loaded, 2)) and same(tested, list(loaded.read_test_set()))
         assert same(alone[4:], epoch_of(loaded, 2, 4))
+        rest = loaded.read_epoch(2)
+        next(rest)
+        assert same(tested, list(loaded.read_test_set())), "an evaluation within an epoch"
+        assert len(list(rest)) == len(alone) - 1
         loaded.close()
     steps = zip(*(epoch_of(feed_of(name, worker, workers=3), 2) for worker in range(3)), strict=True)
     for step, (inputs, *_) in zip(steps, alone, strict=True):

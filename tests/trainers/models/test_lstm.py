@@ -59,12 +59,19 @@ class TestLanguageModel:
         assert not model.copy_carried()
         assert torch.equal(model(text), first)
 
-    def test_another_number_of_streams_begins_afresh(self) -> None:
-        model, text = self.model(), self.words((4, 5))
-        model(text)
-        smaller = model(text[:3])
+    def test_a_batch_with_fewer_streams_continues_the_first_ones(self) -> None:
+        model, text = self.model(), self.words((3, 10))
+        whole = model(text)
         model.forget()
-        assert torch.equal(model(text[:3]), smaller)
+        model(text[:, :4])
+        torch.testing.assert_close(model(text[:2, 4:]), whole[:2, 4:])
+
+    def test_more_streams_begin_afresh(self) -> None:
+        model, text = self.model(), self.words((4, 5))
+        alone = model(text)
+        model.forget()
+        model(self.words((3, 5)))
+        torch.testing.assert_close(model(text), alone)
 
     def test_what_is_carried_is_all_that_another_needs_to_go_on(self) -> None:
         model, text = self.model(), self.words((3, 8))

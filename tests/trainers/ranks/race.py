@@ -372,6 +372,7 @@ def first_step() -> None:
     assert find(policy={"warmup": "exponential", "warmup_epochs": 4}, **topk) == 41
     assert find(policy={"warmup": "list", "warmup_ratios": [0.5, 0.2]}, **topk) == 21
     assert find(algorithm={"name": "local_sgd", "from_step": 25}) == 25
+    assert find(compressor={"name": "powersgd", "start_step": 30}) == 30
 
 
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:

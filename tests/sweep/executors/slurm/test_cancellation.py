@@ -146,6 +146,39 @@ def test_who_asks_a_launcher_to_cancel_holds_up_nobody_else(
     assert state["left_out"] is True
 
 
+def test_a_refused_resume_of_another_shell_leaves_the_running_jobs_alone(
+    executor: SlurmRunExecutor,
+    fake: FakeSlurm,
+    make: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    good, failed = make("good"), make("failed")
+    fake.queue(_100_0="RUNNING")
+    asked = requests.send_request(executor.folder, requests.Request(requests.RESUME, ("failed",), "me"))
+    look = executor.poll
+
+    def refuse(*_: object) -> None:
+        raise UsageError("hydra/launcher=slurm: a limit of the site; nothing was submitted")
+
+    def poll() -> None:
+        monkeypatch.setattr(executor, "submit_runs", refuse)
+        if not asked.exists():
+            write_json(good.run.path(run_directory.RESULT), {"status": run_directory.DONE, "accuracy": 0.9})
+            began(good, "100_0", run_directory.DONE)
+        look()
+
+    monkeypatch.setattr(executor, "poll", poll)
+    monkeypatch.setattr("sweep.driver.request_handler.load_point", lambda run: points[run])
+    points = {task.run: resolved({"epochs": 9, "max_steps": None}) for task in (good, failed)}
+    tasks = {good.run: good, failed.run: failed}
+    mine = {good.run: points[good.run]}
+    drive = Drive(executor.folder, mine, lambda run, point: tasks[run], executor, SweepSettings())
+    drive.run(RequestHandler(drive))
+    assert "a limit of the site; nothing was submitted" in capsys.readouterr().out
+    assert fake.asked("scancel") == [] and good.run.status() == run_directory.DONE
+
+
 def test_a_hopeless_run_is_ended_while_the_others_are_looked_after(
     executor: SlurmRunExecutor,
     fake: FakeSlurm,

@@ -198,7 +198,9 @@ def test_a_run_is_queued_again_if_slurm_ends_scontrol_with_the_job(job: Job, fak
     job.began(process)
     process.send_signal(signal.SIGUSR2)
     assert job.end(process) == 0
-    assert job.run.status() == run_directory.PREEMPTED
+    state = job.run.state()
+    assert (state["status"], state["attempts"][0]["cause"]) == (run_directory.PREEMPTED, failure_causes.LOST)
+    assert is_wanted(job.run, everything=False, failed=True), "SLURM may have ended it before it was asked"
 
 
 @pytest.mark.parametrize(("preempted", "also_mpirun"), [(True, False), (True, True), (False, True)])
