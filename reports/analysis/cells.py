@@ -104,12 +104,14 @@ class CellFigures:
     def to_record(self) -> dict[str, Any]:
         """Return the figures as a record for programs, with None for a number that does not exist."""
         summary, gap = self.summary, self.difference
-        others = "; ".join(f"{count} {word}" for word, count in self.absent.items() if word not in _COUNTED)
+        told = (*_COUNTED, NO_RUN)
+        others = "; ".join(f"{count} {word}" for word, count in self.absent.items() if word not in told)
         found = {
             "n": summary.n,
             **{name: None if self.is_bound else getattr(summary, name) for name in NUMBERS[1:]},
             "best": self.best,
             **{word: self.absent.get(word, 0) for word in _COUNTED},
+            MISSING: self.absent.get(MISSING, 0) + self.absent.get(NO_RUN, 0),
             "other": others or None,
             "pairs": gap.n if gap else 0,
             "difference": gap.mean if gap else None,
@@ -257,7 +259,9 @@ class Cells:
     @functools.cached_property
     def nothing(self) -> CellFigures:
         """The figures of a cell without runs."""
-        return CellFigures(summarize_cells([[]])[0], np.nan, {NO_RUN: 1}, None, dict.fromkeys(self._marks, 0))
+        return CellFigures(
+            summarize_cells([[]])[0], np.nan, {NO_RUN: self._seeds or 1}, None, dict.fromkeys(self._marks, 0)
+        )
 
     def format_figures(self, figures: CellFigures, measure: Measure, with_count: bool = True) -> TableCell:
         """Return figures as a table cell with a text such as `0.978 ± 0.003* (n=4, 1 failed)`, or words if there is no

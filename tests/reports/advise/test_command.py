@@ -191,7 +191,7 @@ def test_refuses_before_it_measures(words: str, line: str, place: Path, capsys: 
         ("my_package.nets:build --shape 17", "model.target=my_package.nets:build raises RuntimeError: mat1"),
         ("model=mlp --shape 100000000 --batch 1000000", "--batch 1000000: not enough memory for a step"),
         ("modell=mlp --shape 16", "modell=mlp: unknown key; did you mean model?"),
-        ("model=mlp optimzer.lr=3", "optimzer.lr=3: unknown key; did you mean optimizer?"),
+        ("model=mlp optimzer.lr=3", "optimzer.lr=3: unknown key; did you mean optimizer.lr?"),
         ("my_package.nets:build", "--shape: missing; valid is the shape"),
     ],
 )

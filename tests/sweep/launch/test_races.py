@@ -146,9 +146,9 @@ def test_a_sweep_that_was_asked_to_stop_does_not_race(
     tmp_path: Path, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By SIGUSR1, in a training and in a race, and by another shell."""
-    slow = ("max_steps=100000", "epochs=100000")
+    slow = ("-m", "workers=2", "model=mlp", "sweep.pack=true", "max_steps=100000", "epochs=100000")
     for way in ("signal", "cancel"):
-        grid = [*SMALL, *slow, "compressor=none,qsgd", f"hydra.sweep.dir={way}", "race=auto", "race.seconds=600"]
+        grid = [*slow, "compressor=none,qsgd", f"hydra.sweep.dir={way}", "race=auto", "race.seconds=600"]
         program = start(*grid)
         eventually(lambda way=way: list(tmp_path.glob(f"{way}/runs/*/steps.csv")))
         monkeypatch.chdir(tmp_path)
