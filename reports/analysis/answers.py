@@ -29,7 +29,7 @@ def write_answers(grid: Grid) -> list[str]:
     if raced.empty:
         return []
     by_baseline = raced.groupby(["sweep", "race", "race_baseline"], sort=False, observed=True)
-    races = [race for _, race in by_baseline if len(race) > 1]
+    races = [race for _, race in by_baseline if (race["raced_by"] != race["race_baseline"]).any()]
     keys = dict.fromkeys(["sweep", *grid.keys] if raced["sweep"].nunique() > 1 else grid.keys)
     named = [key for key in keys if raced[key].map(str).nunique() > 1 and all(_is_constant(r, key) for r in races)]
     answers: dict[tuple[str, str], list[str]] = {}  # the workers, by the place and what is true there
@@ -52,7 +52,10 @@ def _describe_fastest(grid: Grid, race: pd.DataFrame, named: list[str]) -> str:
     """Return which run of a race is faster than the baseline, and by how much."""
     is_baseline = race["raced_by"] == race["race_baseline"]
     others = [key for key in grid.keys if key not in named and not _is_constant(race, key)]
-    baselines = list(_name_rows(race[is_baseline], others)) or ["the baseline"]
+    baseline = race[is_baseline]
+    if baseline.empty:  # of several sweeps with the same run, one has it
+        baseline = grid.runs[grid.runs["run"] == race["race_baseline"].iloc[0]].drop_duplicates("run")
+    baselines = list(_name_rows(baseline, others)) or ["the baseline"]
     compared = race[~is_baseline]
     faster = compared[compared["throughput_ratio_low"] > 1]
     disturbed = "on disturbed cores" if find_uneven(race).any() else ""
@@ -66,7 +69,7 @@ def _describe_fastest(grid: Grid, race: pd.DataFrame, named: list[str]) -> str:
     ratio, low, high = (format_number(best[f"throughput_ratio{end}"].iloc[0]) for end in ("", "_low", "_high"))
     interval = ", ".join(filter(None, (f"95 % interval {low} to {high}", disturbed)))
     fact = f"{next(_name_rows(best, others))} is {ratio} times as fast as {baselines[0]} ({interval})"
-    return f"{fact}{_compare_quality(grid, best['cell'].iloc[0], race.loc[is_baseline, 'cell'])}"
+    return f"{fact}{_compare_quality(grid, best['cell'].iloc[0], baseline['cell'])}"
 
 
 def _compare_quality(grid: Grid, cell: int, baseline: pd.Series) -> str:

@@ -16,12 +16,10 @@ from gradsweep import run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import ALGORITHM, BASELINE, SEED, SGD, Grid, is_method_key
 from reports.analysis.measures import (
-    EFFICIENCY,
     SPEEDUP,
     SPENT,
     THROUGHPUT,
     Measure,
-    find_fewest_workers,
     find_partners,
     select_measured,
     select_once,
@@ -36,7 +34,6 @@ from reports.analysis.statistics import (
 )
 from reports.analysis.table import (
     AT_LEAST,
-    DISTURBED,
     LEVEL,
     MARKS,
     MISSING,
@@ -45,10 +42,10 @@ from reports.analysis.table import (
     TableCell,
     count_marked,
     find_marks,
-    find_uneven,
     is_marked,
     is_true,
     name_flags,
+    name_quotient_flag,
 )
 from reports.analysis.time_pairs import TimePairs
 from reports.reading.text import format_setting, format_settings, format_spread, shorten_list
@@ -165,7 +162,6 @@ class Cells:
         self._pairs = TimePairs(runs, match, is_baseline, self.numbers)
         is_raced = runs["raced_by"].notna().to_numpy(bool)
         self._raced = np.bincount(self.numbers, is_raced, len(self.keys)) > 0
-        self._fewest = find_fewest_workers(grid, runs)
         self._marks = find_marks(runs)
 
     def compute_figures(self, measure: Measure) -> list[CellFigures]:
@@ -198,24 +194,14 @@ class Cells:
         return cells
 
     def _count_marks(self, measure: Measure) -> dict[str, np.ndarray]:
-        """Return for each mark how many runs of each cell have it, (cells,).
-
-        A quotient of two runs has the marks of both. If both took turns in a race, a disturbance that slowed them
-        equally is no mark of it.
-        """
-        flags = {
-            mark: is_true(self.runs[column])
-            for mark, column in zip(self._marks, name_flags(self._marks, measure.is_of_training), strict=True)
+        """Return for each mark how many runs of each cell have it, (cells,)."""
+        own = name_flags(self._marks, measure.is_of_training)
+        of_quotient = [name_quotient_flag(measure.column, mark) for mark in self._marks]
+        columns = [quotient if quotient in self.runs else flag for flag, quotient in zip(own, of_quotient, strict=True)]
+        return {
+            mark: np.bincount(self.numbers, is_true(self.runs[column]), len(self.keys))
+            for mark, column in zip(self._marks, columns, strict=True)
         }
-        partner = {SPEEDUP.column: self.partner, EFFICIENCY.column: self._fewest}.get(measure.column)
-        if partner is not None and len(partner):
-            has_partner = partner >= 0
-            if DISTURBED in flags:
-                races = self.runs[["sweep", "race"]].astype("string").fillna("").to_numpy(object)
-                is_one = has_partner & (races[:, 1] != "") & (races == races[partner]).all(axis=1)
-                flags[DISTURBED] = np.where(is_one, find_uneven(self.runs), flags[DISTURBED])
-            flags = {mark: here | (has_partner & here[partner]) for mark, here in flags.items()}
-        return {mark: np.bincount(self.numbers, here, len(self.keys)) for mark, here in flags.items()}
 
     def _find_bounds(self, measure: Measure, values: np.ndarray) -> np.ndarray:
         """Return a lower bound of each cell's mean cost of a target, (cells,): NaN if all or no runs reached it.

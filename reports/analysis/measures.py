@@ -11,7 +11,15 @@ import pandas as pd
 from gradsweep import csv_columns, run_directory
 from gradsweep.text import plural
 from reports.analysis.grid import SEED, Grid, is_method_key
-from reports.analysis.table import MARKS, NO_BASELINE, NOT_EVALUATED, NOT_MEASURED, NOT_REACHED, ONE_MODEL
+from reports.analysis.table import (
+    MARKS,
+    NO_BASELINE,
+    NOT_EVALUATED,
+    NOT_MEASURED,
+    NOT_REACHED,
+    ONE_MODEL,
+    flag_quotients,
+)
 from reports.analysis.targets import (
     RUN,
     compare_at_equal,
@@ -319,9 +327,11 @@ def derive_measures(
     runs = grid.runs
     timed = select_measured(runs, SPEEDUP.column)
     columns: dict[str, object] = {"speedup": divide_by_partner(runs["iterations_per_second"].where(timed), partner)}
+    columns |= flag_quotients(runs, SPEEDUP.column, partner)
     notes: dict[str, str] = {}
     if len(grid.workers) > 1:
         columns["efficiency"] = compute_efficiency(grid)
+        columns |= flag_quotients(runs, EFFICIENCY.column, find_fewest_workers(grid, runs))
         of = plural(format_setting(grid.workers[0]) or "?", "worker")
         notes["efficiency"] = f"samples per second and worker, as a share of those with {of}"
     parts = runs[[f"{phase}_s" for phase in csv_columns.PHASES]].div(runs["step_s"], axis=0)

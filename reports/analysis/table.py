@@ -133,6 +133,32 @@ def find_uneven(runs: pd.DataFrame) -> np.ndarray:
     return is_true(runs["ratio_disturbed"]) & (is_crowded | find_networked(runs))
 
 
+def name_quotient_flag(column: str, mark: str) -> str:
+    """Return the column that says whether a mark holds for a quotient of two runs, such as the speed-up."""
+    return f"{column}_{mark}"
+
+
+def flag_quotients(runs: pd.DataFrame, column: str, partner: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns of `name_quotient_flag` for a quotient of each run and its partner.
+
+    A quotient has the marks of both. If both took turns in a race, a disturbance that slowed them equally is no mark
+    of it.
+
+    Args:
+        column: of the quotients.
+        partner: for each run, the position of the run that it is divided by; -1 without one.
+    """
+    found = {}
+    for mark in MARKS:
+        here = is_true(runs[mark])
+        if mark == DISTURBED and len(runs):
+            races = runs[["sweep", "race"]].astype("string").fillna("").to_numpy(object)
+            is_one = (partner >= 0) & (races[:, 1] != "") & (races == races[partner]).all(axis=1)
+            here = (is_one & find_uneven(runs)) | (~is_one & here)
+        found[name_quotient_flag(column, mark)] = here | ((partner >= 0) & here[partner]) if len(runs) else here
+    return found
+
+
 def count_marked(runs: pd.DataFrame, marks: Iterable[str] = MARKS, of_training: bool = False) -> str:
     """Return how many of these runs have one of these marks, and why: `3 runs (1 few timed steps, 2 ...)`.
 

@@ -27,6 +27,7 @@ from reports.reading.races import RaceNotes
 from reports.reading.text import format_number, format_setting, join_words, shorten_list
 
 NAME = "race"
+_NAMELESS = "the baseline"  # whose run is not there
 
 
 def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
@@ -41,7 +42,9 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
     if raced.empty:
         return None
     labels = dict(zip(zip(runs["sweep"], runs["run"], strict=True), runs["label"], strict=True))
-    names = [labels.get(place, place[1]) for place in zip(raced["sweep"], raced["race_baseline"], strict=True)]
+    by_name = dict(zip(runs["run"], runs["label"], strict=True))  # of several sweeps with the same run, one has it
+    places_of_baselines = zip(raced["sweep"], raced["race_baseline"], strict=True)
+    names = [labels.get(place, by_name.get(place[1], _NAMELESS)) for place in places_of_baselines]
     raced = raced.assign(baseline=names, uneven=find_uneven(raced))
     baselines = sorted(set(raced["baseline"]))
     keys = ["label", *grid.keys]
@@ -64,7 +67,7 @@ def build_race_table(grid: Grid, notes: RaceNotes) -> ReportTable | None:
         rows.append((*map(make_text_cell, place), *cells))
     heads = [TableColumn("compressor" if key == "label" else key) for key in keys]
     heads += [TableColumn(plural(format_setting(workers) or "?", "worker"), "x", "x") for workers in grid.workers]
-    title = f"Throughput in the race, times that of {'the baseline' if len(baselines) > 1 else baselines[0]}"
+    title = f"Throughput in the race, times that of {_NAMELESS if len(baselines) > 1 else baselines[0]}"
     records = [
         {**dict(zip(keys, place, strict=True)), "workers": workers, **_make_record(row)}
         for (place, workers), row in found.items()

@@ -120,6 +120,8 @@ class Drive:
 
     def add(self, points: Mapping[Run, ResolvedPoint]) -> None:
         """Queue more runs, or some runs again, while others are running."""
+        if points and not self.ending:
+            self.stopped = False
         self.points.update(points)
         self._queue({run: self.make_task(run, point) for run, point in points.items()})
 
@@ -181,6 +183,7 @@ class Drive:
                     self._queue_retries({run: self.waiting.pop(run) for run in due})
                 if not ended:
                     time.sleep(POLL_S)
+            self.stopped |= bool(preempted)
 
     def _queue_retries(self, retries: Mapping[Run, WaitingRetry]) -> None:
         """Queue failed runs again; if a scheduler refuses them, they stay failed."""

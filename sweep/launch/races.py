@@ -75,7 +75,7 @@ def _run_races(
     race: RaceSettings,
     name: str,
 ) -> bool:
-    """Run races one after another; return False if another shell has cancelled the sweep."""
+    """Run races one after another; return False if a signal or another shell has asked to end the sweep."""
     if not groups:
         return True
     first = points[groups[0].baseline]
@@ -90,21 +90,22 @@ def _run_races(
         tasks = TaskBuilder(directory, keep_code=settings.snapshot)
         try:
             inbox = Inbox(directory)
-            for number, group in enumerate(groups, 1):
-                title = f"[{name} {number}/{len(groups)}]"
-                racers = [points[run] for run in group.racers]
-                status = _run_race(executor, tasks, group, racers, race, title, events, inbox)
-                session.failed_races += status != run_directory.DONE
-                if status == run_directory.CANCELLED:
-                    break
+            with signals.collect_signal(signal.SIGUSR1) as asked:
+                for number, group in enumerate(groups, 1):
+                    title = f"[{name} {number}/{len(groups)}]"
+                    racers = [points[run] for run in group.racers]
+                    status = _run_race(executor, tasks, group, racers, race, title, events, inbox, asked)
+                    session.failed_races += status != run_directory.DONE
+                    session.is_stopped |= status == run_directory.CANCELLED or bool(asked)
+                    if session.is_stopped:
+                        break
         finally:
             executor.cancel_all("interrupted")
     except Interrupted as interrupted:
         events.end(session.runs, int(interrupted.code or 1))
         raise
     session.is_racing = False
-    session.is_stopped |= status == run_directory.CANCELLED
-    return status != run_directory.CANCELLED
+    return not session.is_stopped
 
 
 def _choose_settings(directory: Path, points: Mapping[Run, ResolvedPoint]) -> RaceSettings:
@@ -133,10 +134,12 @@ def _run_race(
     title: str,
     reports: SweepEvents,
     inbox: Inbox,
+    asked: Sequence[int],
 ) -> str:
     """Run a race, and repeat it without the runs that make it fail; return its final status.
 
     Args:
+        asked: signals that have asked to end the race; it is read while the race goes on.
         racers: the points of the group's runs; the first is the baseline's.
     """
     point = racers[0]
@@ -154,12 +157,14 @@ def _run_race(
         workers = point.config["workers"]
         task = dataclasses.replace(task, module=[run_directory.RACE_MODULE], workers=workers, limits=limits)
         (job,) = executor.submit_runs([task])
-        with signals.defer_interrupts(), signals.collect_signal(signal.SIGUSR1) as asked:
+        is_ending = False
+        with signals.defer_interrupts():
             while not job.ended:
                 signals.raise_deferred()
                 executor.poll()
-                if asked:
-                    executor.cancel([job], "asked to stop by SIGUSR1")
+                if asked and not is_ending:
+                    is_ending = True
+                    executor.ask_to_end([job], "asked to stop by SIGUSR1")
                 _cancel_if_asked(executor, job, inbox)
                 time.sleep(POLL_S)
         failed, in_trial = (None, False) if job.status == run_directory.DONE else _find_culprit(run)

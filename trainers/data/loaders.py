@@ -54,9 +54,9 @@ class Loaders:
         A later call ends an earlier one, except that the test set can be read within an epoch: it has processes of its
         own.
         """
-        if not self._count:
+        if not self._count or not batches:
             return map(self._read, batches)
-        of_test = bool(batches) and batches[0][0] == 0
+        of_test = batches[0][0] == 0
         self._places[of_test][:] = batches
         if of_test not in self._loaders:
             self._loaders[of_test] = DataLoader(

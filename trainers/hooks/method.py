@@ -13,7 +13,6 @@ from compressors.policy.policy import Policy
 from gradsweep.errors import UsageError, bad_value
 from gradsweep.options.hints import did_you_mean
 from gradsweep.options.parameters import InvalidParameter, from_mapping
-from trainers.config.groups import get_name
 from trainers.config.run_config import build_section
 from trainers.gradients.units import can_join_layers
 from trainers.options.exchanges import EXCHANGES, Exchange, Sharded
@@ -190,6 +189,6 @@ def _check_together(method: Method, workers: int) -> None:
             raise UsageError(f"{workers} workers with compressor={possible.name}: {error}") from error
         refuse(Combination(possible, method.exchange, method.memory), (*RULES, *MEMORY_RULES))
     refuse(method, check.RULES)
-    if get_name(method.memory) == "loco" and method.exchange.granularity == "bucket":
+    if method.exchange.granularity == "bucket" and method.memory.name == "loco":
         why = "whose buckets DDP forms anew after the first step, and its errors of 8 bits cannot be divided"
         raise UsageError(f"memory=loco with granularity=bucket, {why}; valid is granularity=layer")

@@ -200,6 +200,18 @@ def test_reports_show_and_remeasure_agree_on_races_of_several_heats(
     assert ratios == {name: name == "svd" for name in ratios}, "none raced in the first heat, too"
 
 
+def test_a_quotient_has_the_marks_of_both_runs(disturbed: Path) -> None:
+    """Also where a condition leaves the other run out of the table."""
+    measure(disturbed, "compressor=none,workers=2*", others=0.3)
+    tables = {table.name: table for table in read_report([disturbed], disturbed).tables}
+    marks = {row[0].text: row[1].text[-1] == "△" for row in tables["speedup"].rows}
+    assert marks == {"none": True, "qsgd": True, "svd": True}
+    assert main([str(disturbed), "--value", "speedup", "--rows", "workers", "--where", "compressor=qsgd"]) == 0
+    (found,) = (disturbed / "tables").glob("speedup_by_workers*.md")
+    lines = {line.split("|")[1].strip(): line for line in found.read_text().splitlines() if line.startswith("| ")}
+    assert "△" in lines["2"] and "△" not in lines["4"]
+
+
 def test_they_are_marked_in_every_table_of_times_on_the_page_and_in_pictures(disturbed: Path) -> None:
     built = build_report(disturbed, pictures=())
     for table in built.tables:

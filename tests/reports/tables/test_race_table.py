@@ -11,6 +11,7 @@ from matplotlib.collections import LineCollection
 
 import reports
 from gradsweep import csv_columns, files, run_directory
+from reports.analysis.answers import write_answers
 from reports.analysis.grid import lay_out_runs
 from reports.analysis.remarks import explain_settings
 from reports.analysis.table import ReportTable
@@ -397,3 +398,26 @@ def test_settings_that_differ_are_told_apart_by_the_key_that_decides() -> None:
         "tuned none, network=ethernet_1g: overlap, parts of 0.5 MiB, ring",
         "tuned none, network=wan_100m: overlap, parts of 0.5 MiB, rabenseifner",
     ]
+
+
+def test_a_report_of_several_sweeps_tells_their_races_apart(tmp_path: Path) -> None:
+    """Sweeps with the same baseline, of which the report has one run, and with other baselines."""
+    sweeps = [fabricate.nine(tmp_path / name) for name in ("a", "b")]
+    for sweep, names in zip(sweeps, (("none", "qsgd"), ("none", "svd")), strict=True):
+        race(sweep, 2, dict.fromkeys(names, 1.0))
+    merged = lay_out_runs(reports.load(*sweeps).runs)
+    found = build_race_table(merged, read_notes(sweeps))
+    assert found is not None and found.title == "Throughput in the race, times that of none"
+    assert all("certainly slower than none" in sentence for sentence in write_answers(merged))
+    assert "baseline" not in [column.name for column in found.columns]
+
+    path = sweeps[1] / run_directory.RACES / "workers=2-0123abcd" / run_directory.RATIOS
+    ratios = files.read_json(path) or {}
+    (heat,) = ratios["heats"]
+    heat["baseline"] = next(name for name in heat["runs"] if "svd" in name)
+    files.write_json(path, ratios)
+    merged = lay_out_runs(reports.load(*sweeps).runs)
+    found = build_race_table(merged, read_notes(sweeps))
+    assert found is not None and found.title == "Throughput in the race, times that of the baseline"
+    (place,) = (at for at, column in enumerate(found.columns) if column.name == "baseline")
+    assert {row[place].text for row in found.rows} == {"none", "svd"}
