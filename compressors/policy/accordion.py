@@ -75,7 +75,10 @@ class Regimes:
         if self.accordion.option is None or epoch % self.accordion.interval:
             return
         total = self._sums[index]
-        self._sums[index] = mean.detach().clone() if total is None else total.add_(mean)
+        if total is None:  # a sum of many in 16 bits would lose the last ones
+            self._sums[index] = mean.detach().to(torch.promote_types(mean.dtype, torch.float32), copy=True)
+        else:
+            total.add_(mean)
 
     def judge(self, epoch: int, before: float, lr: float) -> None:
         """Choose the regimes at the end of `epoch`, whose learning rate was `before`; that of the next is `lr`."""

@@ -87,7 +87,10 @@ class Atomo(Compressor):
         if scale > 0.0:
             kept = kernels.draw_kept(flat, key.mix(), scale, magnitudes.bits_of(scale), self._count_expected(n))
         values = flat[kept]
-        is_large, large, negative = _part(values, magnitudes.bits_of(scale) if kept.numel() else 0)
+        threshold = magnitudes.bits_of(scale) if kept.numel() else 0
+        if scale >= _LARGEST:  # no element is above t, which stands for those that equal it
+            threshold = magnitudes.INFINITY
+        is_large, large, negative = _part(values, threshold)
         plan = positions.plan(sparse, kept, n, self.indices, None)
         extra = 0 if not len(large) else _MIXED if len(negative) else _ALL_LARGE
         sizes = [positions.HEADER, plan.size, 4, -(-len(kept) // 8) if extra == _MIXED else 0]

@@ -6,7 +6,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
+from compressors.memories.estimates import EstimateMemory
 from compressors.policy.policy import Selector
+from gradsweep.errors import UsageError
 from trainers.devices.stopwatch import Stopwatch
 from trainers.exchange.base import Exchange, ExchangeSetup
 from trainers.exchange.build import build_exchange
@@ -46,6 +50,13 @@ class Averager:
         described = [(unit.name, tuple(unit.gradient.shape)) for unit in units]
         selector = Selector(method.policy, method.compressor, described, group.size)
         memory = dataclasses.replace(method.memory)  # without state
+        short = next((unit for unit in units if unit.gradient.dtype in (torch.float16, torch.bfloat16)), None)
+        if short is not None and isinstance(memory, EstimateMemory):
+            raise UsageError(
+                f"{state.function}: memory={memory.name} with gradients of {str(short.gradient.dtype)[6:]}, in which "
+                f"the mean of what is sent is rounded, and what workers take it for is not; valid is another memory, "
+                f"or gradients of float32"
+            )
         comm: Any = group
         setup = ExchangeSetup(comm, units, selector, memory, method.seed if seed is None else seed, watch)
         if build is not None:

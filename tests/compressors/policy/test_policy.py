@@ -316,6 +316,16 @@ def test_an_option_that_another_overrules_is_refused() -> None:
     Policy(accordion=Accordion("budget", 5)).check(build("svd", budget=2.0))
 
 
+def test_accordion_adds_gradients_of_16_bits_in_32() -> None:
+    mean = torch.ones(4, dtype=torch.bfloat16)
+    one = Selector(Policy(accordion=Accordion("levels", 9, interval=1)), build("qsgd"), [("w", (4,))], 2)
+    one.begin(1, 1, 0.1)
+    for _ in range(1000):
+        one.observe(0, mean)
+    one.begin(1001, 2, 0.1)
+    assert one.state_dict()["regimes"]["norms"] == [2000.0] and torch.equal(mean, torch.ones_like(mean))
+
+
 def test_accordion_compares_norms_that_are_the_same_on_every_host() -> None:
     """Sums in an order of our own: torch's depends on the processor and the number of threads."""
     mean = draw_gaussian((70_001,))

@@ -135,6 +135,15 @@ def test_a_scale_beyond_float32_is_the_largest_number() -> None:
     assert abs(int(kept.sum()) - 1000 * 3e38 / largest) < 6 * math.sqrt(1000 * 0.88 * 0.12)
 
 
+def test_many_elements_of_the_largest_size_fit_into_the_bound() -> None:
+    x = torch.full((1000,), torch.finfo(torch.float32).max)
+    x[::2] *= -1
+    compressor = Atomo()
+    payload = compressor.compress(x, make_key())
+    assert len(payload) <= compressor.payload_bound((1000,))
+    assert torch.equal(compressor.decompress(payload, x, make_key()), x)
+
+
 @pytest.mark.parametrize("count", [1, 4095, 4096, 4097, 20_000])
 def test_kernels_agree_across_chunks_and_blocks(count: int) -> None:
     x = heavy(count)

@@ -122,6 +122,14 @@ def test_sparse_gradients_are_one_line(alone: None) -> None:
     assert "sparse" in str(raised.value)
 
 
+@pytest.mark.parametrize("memory", ["ef21", "econtrol"])
+def test_estimates_of_gradients_of_16_bits_are_one_line(alone: None, memory: str) -> None:
+    model = DistributedDataParallel(nn.Linear(20, 10).bfloat16())
+    model.register_comm_hook(*gradsweep.ddp_hook("topk", memory=memory))
+    with pytest.raises(UsageError, match=f"memory={memory} with gradients of bfloat16, in which the mean"):
+        model(torch.randn(4, 20).bfloat16()).sum().backward()
+
+
 def test_a_state_of_another_granularity_is_refused(alone: None) -> None:
     saved = gradsweep.ddp_hook("topk", granularity="bucket")[0].state_dict()
     with pytest.raises(ValueError, match="the state is that of granularity=bucket, not of layer"):
