@@ -313,7 +313,8 @@ def test_a_sweep_that_cannot_be_laid_out_is_a_line(start: Callable[..., Program]
 def test_a_launcher_outlives_a_request_that_it_cannot_write_down(
     sweep: Path, broken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drive = SimpleNamespace(directory=sweep, console=Output(), list_active=dict, ask_to_end=lambda runs, reason: None)
+    given = {"directory": sweep, "console": Output(), "stopped": False}
+    drive = SimpleNamespace(**given, list_active=dict, ask_to_end=lambda runs, reason: None)
     heed = RequestHandler(cast(Drive, drive))
     (sweep / requests.FOLDER).mkdir()
     asked = {"kind": requests.CANCEL, "runs": None, "by": "a test"}

@@ -141,7 +141,7 @@ def test_a_baseline_whose_trial_failed_races_as_configured_once(group: RaceGroup
     events: Any = SimpleNamespace(events=Mock(), verbosity=Verbosity(quiet=True))
     tasks: Any = lambda run, point, others: Task(point.settings.limits)  # noqa: E731
     (config,) = make_configs(Path(), {}).values()
-    races._run_race(executor, tasks, group, [resolved(config)], RaceSettings(AUTO), "race", events, Mock())
+    races._run_race(executor, tasks, group, [resolved(config)], RaceSettings(AUTO), "race", events, Mock(), [])
     assert [plan["untuned"] for plan in plans] == [None, "its trial failed: no memory"]
     assert [plan["without"] for plan in plans] == [{}, {}], "then nothing is left to compare"
 

@@ -110,11 +110,11 @@ def test_loaders_give_the_same_and_stay(tree: Path) -> None:
     torch.manual_seed(5)
     state = torch.get_rng_state()
     next(loaded.read_epoch(1))
-    processes = {worker.pid for worker in loaded._loaders._loader._iterator._workers}
+    processes = {worker.pid for worker in loaded._loaders._loaders[False]._iterator._workers}
     assert same(epoch_of(alone, 2), epoch_of(loaded, 2)) and same(
         list(alone.read_test_set()), list(loaded.read_test_set())
     )
-    assert processes == {worker.pid for worker in loaded._loaders._loader._iterator._workers}
+    assert processes == {worker.pid for worker in loaded._loaders._loaders[False]._iterator._workers}
     assert torch.equal(state, torch.get_rng_state())
 
 

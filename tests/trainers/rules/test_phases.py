@@ -198,12 +198,12 @@ def test_images_of_files_are_decoded_in_the_size_of_the_phase(tree: Path) -> Non
 def test_loaders_of_an_earlier_phase_end(tree: Path) -> None:
     (feed,) = of_files(tree, loaders=1, phases=[{"epoch": 1, "size": 24}])
     assert {batch.inputs.shape[-1] for batch in feed.read_epoch(1)} == {16}
-    (process,) = feed._feed._loaders._loader._iterator._workers
+    (process,) = feed._feed._loaders._loaders[False]._iterator._workers
     assert process.is_alive()
     assert {batch.inputs.shape[-1] for batch in feed.read_epoch(2)} == {24}
     process.join(120)
     assert process.exitcode == 0
-    (process,) = feed._feed._loaders._loader._iterator._workers
+    (process,) = feed._feed._loaders._loaders[False]._iterator._workers
     feed.close()
     process.join(120)
     assert process.exitcode == 0
