@@ -180,7 +180,7 @@ class Cells:
             absent[number][str(word)] += 1
         bounds = self._find_bounds(measure, values)
         is_whole = ~np.isfinite(bounds)[self.numbers]
-        is_tested = is_known & is_whole & ~is_marked(self.runs, self._get_refused(measure), measure.is_of_training)
+        is_tested = is_known & is_whole & ~is_marked(self.runs, measure.marks, measure.is_of_training)
         gaps = self._compute_differences(measure, values, is_tested) if measure.is_tested else [None] * len(self.keys)
         marks = self._count_marks(measure)
         cells = []
@@ -307,7 +307,7 @@ class Cells:
         if self.expected == 1:
             return said
         if measure.is_tested and self._has_pair().any():
-            refused = self._get_refused(measure), measure.is_of_training
+            refused = measure.marks, measure.is_of_training
             marked = is_marked(self.runs, *refused) & select_measured(self.runs, measure.column)
             if marked.any():
                 said.append(f"marked times are not tested: {count_marked(self.runs[marked], *refused)}")
@@ -346,11 +346,6 @@ class Cells:
             else summary
             for summary, of in zip(found, of_cells, strict=True)
         ]
-
-    @staticmethod
-    def _get_refused(measure: Measure) -> Sequence[str]:
-        """Return the marks that exclude a run's value of this measure from tests."""
-        return measure.marks
 
     def _compute_differences(
         self, measure: Measure, values: np.ndarray, is_tested: np.ndarray

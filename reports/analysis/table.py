@@ -86,7 +86,7 @@ MEANINGS = {
     run_directory.DIVERGED: "the loss was no longer a finite number",
     run_directory.PRUNED: "ended early, because others of the sweep did better",
     MISSING: "no runs with these seeds in the sweep's directory",
-    NO_RUN: "not a point of the sweep (sweep.yaml lists the points that were left out), or its directory is gone",
+    NO_RUN: "not a point of the sweep (points_left_out in sweep.yaml says why), or its directory is gone",
     NOT_MEASURED: "the run was done without measuring this",
     NO_BASELINE: f"no finished run with compressor={BASELINE} (or what else is compared with) that is equal otherwise",
     NOT_EVALUATED: "no evaluation by then",

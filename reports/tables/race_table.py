@@ -120,13 +120,13 @@ def _write_remarks(grid: Grid, notes: RaceNotes) -> list[str]:
     if (is_uneven & is_networked).any():
         said.append(
             "other programs slowed the cores in a race over a network, but not the network: with the cores for "
-            "themselves, the runs compute faster and these ratios are others"
+            "themselves, the runs compute faster, and these ratios would be different"
         )
     if (is_uneven & ~is_networked).any():
         most = grid.runs.loc[is_uneven & ~is_networked, "ratio_cores_of_others"].max()
         said.append(
             f"other processes took up to {100 * most:.0f} % of the cores in a race, and slowed runs with more "
-            "exchanges more: on a quiet machine, these ratios are others"
+            "exchanges more: on a quiet machine, these ratios would be different"
         )
     if notes.unfinished:
         said.append(f"measured until it was ended early, or until now: {join_words(shorten_list(notes.unfinished))}")

@@ -60,7 +60,7 @@ def _sends_steps(run: RunConfig) -> bool:
 
 
 def _is_second_kept_compressed(run: RunConfig) -> bool:
-    """Tell the same of the second phase of a sharded exchange."""
+    """Tell whether the second phase of the exchange would hold back parts of gradients there."""
     second = read(run, "exchange.second_memory")
     return second in ("residual", "loco") and run.policy.start_step < run.algorithm.from_step
 
